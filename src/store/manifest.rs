@@ -1,0 +1,202 @@
+//! What a data directory is: which node, how many shards, which start. Rewritten as a whole, rarely.
+//!
+//! ```text
+//!  0  magic             8 bytes "PNSTMAN1"
+//!  8  version           u32  1
+//! 12  body_len          u32
+//! 16  node              u128
+//! 32  incarnation       u64  of the newest start
+//! 40  starts            u64
+//! 48  created_unix_ms   u64
+//! 56  segment_bytes     u64  data bytes of a regular log segment
+//! 64  lanes             u32  0: no checkpoints yet
+//! 68  shards            u32
+//! 72  per shard         u64  durable_lsn: all below was durable when this was written
+//!                       u64  segment_lsn: base of the segment that was written to then
+//!  .. crc               u32  CRC32C of everything before it
+//! ```
+//!
+//! The next manifest is written into `MANIFEST.new`, which is kept with room for it: a node on a full disk has to start, because
+//! that is how the disk gets emptied.
+
+use std::io;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::error::OpenError;
+use crate::fs::{FileSystem, OpenMode};
+use crate::types::{Incarnation, Lsn, NodeId};
+use crate::wal::codec::Reader;
+
+/// The manifest's file name.
+pub const FILE_NAME: &str = "MANIFEST";
+
+/// Where the next manifest is written.
+const NEXT_FILE_NAME: &str = "MANIFEST.new";
+
+/// Most shards of a node.
+pub const MAX_SHARDS: u32 = 1024;
+
+/// The format that is written.
+pub const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"PNSTMAN1";
+const HEAD_LEN: usize = 16;
+/// Bytes of the body before the shards' entries.
+const BODY_LEN: usize = 56;
+/// Bytes of one shard's entry.
+const LOG_LEN: usize = 16;
+const CRC_LEN: usize = 4;
+const MAX_LEN: u64 = 1 << 20;
+
+/// The manifest's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// Which data directory this is.
+    pub node: NodeId,
+    /// The newest start.
+    pub incarnation: Incarnation,
+    /// Starts so far.
+    pub starts: u64,
+    /// Milliseconds since the epoch.
+    pub created_unix_ms: u64,
+    /// Data bytes of a regular log segment.
+    pub segment_bytes: u64,
+    /// Checkpoint directories; 0 without checkpoints.
+    pub lanes: u32,
+    /// One entry a shard.
+    pub logs: Vec<LogPosition>,
+}
+
+/// How far a shard's log was when the manifest was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogPosition {
+    /// Everything below was durable.
+    pub durable: Lsn,
+    /// Base of the segment that was written to; it exists for as long as no later one is the first.
+    pub segment: Lsn,
+}
+
+impl Manifest {
+    /// The number of shards.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.logs.len()).expect("should be at most MAX_SHARDS")
+    }
+
+    /// The file's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(&self.node.0.as_u128().to_le_bytes());
+        body.extend_from_slice(&self.incarnation.0.to_le_bytes());
+        body.extend_from_slice(&self.starts.to_le_bytes());
+        body.extend_from_slice(&self.created_unix_ms.to_le_bytes());
+        body.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        body.extend_from_slice(&self.lanes.to_le_bytes());
+        body.extend_from_slice(&self.shards().to_le_bytes());
+        for log in &self.logs {
+            body.extend_from_slice(&log.durable.0.to_le_bytes());
+            body.extend_from_slice(&log.segment.0.to_le_bytes());
+        }
+        let mut bytes = Vec::with_capacity(HEAD_LEN + body.len() + 4);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(body.len()).expect("should be short").to_le_bytes());
+        bytes.extend_from_slice(&body);
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the file's bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let damaged = || "the manifest is damaged".to_owned();
+        let mut head = Reader::new(bytes);
+        if head.take(MAGIC.len()).ok_or_else(damaged)? != MAGIC {
+            return Err("this is not a Penstock manifest".to_owned());
+        }
+        let version = head.u32().ok_or_else(damaged)?;
+        let body_len = head.u32().ok_or_else(damaged)? as usize;
+        let covered = bytes.get(..HEAD_LEN + body_len).ok_or_else(damaged)?;
+        let stored = Reader::new(&bytes[covered.len()..]).u32().ok_or_else(damaged)?;
+        if stored != crc32c::crc32c(covered) || bytes.len() != covered.len() + CRC_LEN {
+            return Err(damaged());
+        }
+        if version != VERSION {
+            return Err(format!("format version {version}; this build reads version {VERSION}"));
+        }
+        Self::decode_body(&covered[HEAD_LEN..]).ok_or_else(damaged)
+    }
+
+    fn decode_body(body: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(body);
+        let node = NodeId(Uuid::from_u128(reader.u128()?));
+        let incarnation = Incarnation(reader.u64()?);
+        let starts = reader.u64()?;
+        let created_unix_ms = reader.u64()?;
+        let segment_bytes = reader.u64()?;
+        let lanes = reader.u32()?;
+        let shards = reader.u32()?;
+        if shards == 0 || shards > MAX_SHARDS {
+            return None;
+        }
+        let mut log = || Some(LogPosition { durable: Lsn(reader.u64()?), segment: Lsn(reader.u64()?) });
+        let logs = (0..shards).map(|_| log()).collect::<Option<Vec<_>>>()?;
+        reader.is_empty().then_some(Self { node, incarnation, starts, created_unix_ms, segment_bytes, lanes, logs })
+    }
+
+    /// Reads the manifest of a data directory; none if it has none.
+    ///
+    /// # Errors
+    /// A damaged manifest, or an I/O error.
+    pub fn load(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join(FILE_NAME);
+        let reading = || OpenError::io(format!("reading {}", path.display()));
+        let file = match fs.open(&path, OpenMode::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(reading())?,
+        };
+        let len = file.len().map_err(reading())?;
+        if len > MAX_LEN {
+            return Err(OpenError::Corrupt { path, offset: 0, what: format!("a manifest of {len} bytes") });
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(reading())?;
+        Self::decode(&bytes).map(Some).map_err(|what| OpenError::Corrupt { path: path.clone(), offset: 0, what })
+    }
+
+    /// Replaces the manifest; after a crash it is the old one or the new one, whole.
+    ///
+    /// # Errors
+    /// The I/O error.
+    pub fn store(&self, fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+        let bytes = self.encode();
+        let next = dir.join(NEXT_FILE_NAME);
+        let file = match fs.open(&next, OpenMode::ReadWrite) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs.create(&next)?,
+            opened => opened?,
+        };
+        file.write_all_at(&bytes, 0)?;
+        file.truncate(bytes.len() as u64)?;
+        // MUST BEFORE the rename: the name could reach the disk before the bytes, and the node would not know itself.
+        file.sync_data()?;
+        fs.rename(&next, &dir.join(FILE_NAME))?;
+        fs.sync_dir(dir)?;
+        self.keep_room(fs, &next);
+        Ok(())
+    }
+
+    /// Prepares the file that the next manifest is written into. Without room now, the next one needs room then.
+    fn keep_room(&self, fs: &dyn FileSystem, next: &Path) {
+        let len = (HEAD_LEN + BODY_LEN + LOG_LEN * self.logs.len() + CRC_LEN) as u64;
+        if let Err(error) = fs.create(next).and_then(|file| file.allocate(len)) {
+            tracing::warn!(path = %next.display(), %error, "no room is kept for the next manifest");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

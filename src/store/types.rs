@@ -1,0 +1,83 @@
+//! The plain values that cross the store's boundary. Nothing here knows Arrow, Delta or HTTP.
+
+use std::fmt;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// Identifies a table for the life of the lake; never reused, also not after a drop and a recreation by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub Uuid);
+
+/// Identifies a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeId(pub Uuid);
+
+/// One start of a node: random, durable in the manifest before the first append. Seal sequences count within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Incarnation(pub u64);
+
+/// A shard's logical byte position; grows for the life of the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Lsn(pub u64);
+
+/// The event-time window a row belongs to, in microseconds since the epoch (UTC). `width` is positive and divides a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket {
+    /// First microsecond of the window.
+    pub start: i64,
+    /// Microseconds.
+    pub width: i64,
+}
+
+impl Bucket {
+    /// First microsecond behind the window.
+    pub fn end(&self) -> i64 {
+        self.start.saturating_add(self.width)
+    }
+}
+
+/// The rows of one request that belong to one (table, bucket), as the store receives them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SliceInput {
+    /// The table.
+    pub table: TableId,
+    /// The definition that the payload was encoded with, from 1.
+    pub schema_version: u32,
+    /// The payload's encoding; the store carries it and never looks inside.
+    pub encoding: u8,
+    /// The window that the rows belong to.
+    pub bucket: Bucket,
+    /// Rows in the payload.
+    pub rows: u32,
+    /// Smallest event time, microseconds.
+    pub min_time: i64,
+    /// Largest event time, microseconds.
+    pub max_time: i64,
+    /// The rows.
+    pub payload: Bytes,
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,379 @@
+//! The one thread that writes a shard's log.
+//!
+//! It loops: take what has queued, give out LSNs in queue order, write the group with one vectored write, `fdatasync` once, apply the
+//! records in LSN order, publish, answer. What arrives during a sync is the next group: there is no linger timer. One writer means
+//! no gaps, no LSN out of order, and no race between rolling a segment and a late write.
+//!
+//! A failed write or sync is final: the kernel marks the pages of a failed sync clean, so a retry would succeed without having
+//! written anything. The shard keeps its first reason, answers everybody with it, and goes on serving reads.
+//!
+//! The last page of a segment is kept for the note that the log goes on in the next one, or for a mark.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::group::{self, Kind};
+use super::pool::{NoSegment, Pool, Spare};
+use super::queue::{Batch, Request};
+use super::record::Record;
+use super::segment::{self, Segment};
+use super::stage::{Done, Group, Ledger, Staged};
+use super::{GROUP_ALIGN, align_group};
+use crate::bucket::state::Applied;
+use crate::error::AppendError;
+use crate::fs::FileSystem;
+use crate::shard::Shared;
+use crate::types::{Incarnation, Lsn, NodeId};
+
+/// How long the queue stays empty before the owner leaves a mark.
+const MARK_AFTER: Duration = Duration::from_millis(2);
+/// How long commit records wait for a group to ride in.
+const LAZY_PATIENCE: Duration = Duration::from_millis(100);
+/// What a segment of one large group is called until it has its name; a crash may leave it behind.
+pub const OVERSIZED_NAME: &str = "oversized";
+
+/// What the owner needs to know of its surroundings.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the log is written.
+    pub fs: Arc<dyn FileSystem>,
+    /// The shard's directory.
+    pub dir: PathBuf,
+    /// The shard's number.
+    pub shard: u32,
+    /// The data directory's id.
+    pub node: NodeId,
+    /// This start.
+    pub incarnation: Incarnation,
+    /// Data bytes of a regular segment.
+    pub segment_bytes: u64,
+    /// Most bytes of one group, but for a single record that is larger.
+    pub group_bytes: usize,
+}
+
+/// The owner's own state; nobody else has it.
+#[derive(Debug)]
+pub struct Owner {
+    settings: Settings,
+    shared: Arc<Shared>,
+    pool: Pool,
+    /// Retained segments in LSN order; the last one is written to.
+    segments: VecDeque<Segment>,
+    /// Where the next group goes.
+    head: Lsn,
+    /// What every group says of the segments that may be gone.
+    kept_from: Lsn,
+    /// Whether the position behind the last group tells that it was synced.
+    marked: bool,
+    ledger: Ledger,
+}
+
+impl Owner {
+    /// An owner that goes on at `head`, in the last of `segments`.
+    pub fn new(
+        mut settings: Settings,
+        shared: Arc<Shared>,
+        pool: Pool,
+        segments: VecDeque<Segment>,
+        head: Lsn,
+    ) -> Self {
+        // A group of many small records is cut to what a regular segment holds: only a single large record needs one of its own.
+        let most = settings.segment_bytes.saturating_sub(2 * GROUP_ALIGN);
+        settings.group_bytes = settings.group_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        let ledger = Ledger::new(settings.incarnation, &shared.state.read());
+        let kept_from = segments[0].header.base;
+        let owner = Self { settings, shared, pool, segments, head, kept_from, marked: false, ledger };
+        owner.publish_segments();
+        owner
+    }
+
+    /// Runs until the queue is closed. A panic or an early end answers everybody who waits.
+    pub fn run(mut self) {
+        let guard = PoisonOnDrop(Arc::clone(&self.shared));
+        if let Err(error) = self.serve() {
+            let reason = error.to_string();
+            tracing::error!(shard = self.settings.shard, reason, "the log stopped");
+            self.shared.poison(&reason);
+        }
+        drop(guard);
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        self.recycle()?;
+        loop {
+            let patience = if self.marked { LAZY_PATIENCE } else { MARK_AFTER };
+            match self.shared.queue.take(self.settings.group_bytes, patience) {
+                Batch::Requests(requests) => self.serve_requests(requests)?,
+                Batch::Idle if !self.marked => self.leave_mark()?,
+                Batch::Idle => {}
+                Batch::Closed => return self.leave_mark(),
+            }
+        }
+    }
+
+    fn serve_requests(&mut self, requests: Vec<Request>) -> io::Result<()> {
+        let mut group = Group::default();
+        {
+            let state = self.shared.state.read();
+            requests.into_iter().for_each(|request| group.stage(request, &self.ledger, &state));
+        }
+        let retires = group.staged.iter().any(|s| matches!(s.record, Record::Commit(_)));
+        if let Err(no_segment) = self.make_room_or_refuse_rows(&mut group)? {
+            group.refuse(&AppendError::NoSpace(no_segment.0));
+        }
+        if !group.is_empty() {
+            self.commit_group(group)?;
+        }
+        if retires { self.recycle() } else { Ok(()) }
+    }
+
+    /// Rows give way first: seals and commits are what empties a full disk.
+    fn make_room_or_refuse_rows(&mut self, group: &mut Group) -> io::Result<Result<(), NoSegment>> {
+        if group.has_rows() {
+            let room = match self.pool.check_reserve() {
+                Ok(()) => self.make_room_or_poison(group)?,
+                refused => refused,
+            };
+            let Err(no_segment) = room else { return Ok(Ok(())) };
+            group.refuse_rows(&AppendError::NoSpace(no_segment.0));
+        }
+        if group.is_empty() { Ok(Ok(())) } else { self.make_room_or_poison(group) }
+    }
+
+    fn make_room_or_poison(&mut self, group: &mut Group) -> io::Result<Result<(), NoSegment>> {
+        self.make_room(group.len() as u64, !group.has_rows()).inspect_err(|error| self.poison(error, group))
+    }
+
+    /// Makes one group durable and visible. The active segment has room for it.
+    fn commit_group(&mut self, mut group: Group) -> io::Result<()> {
+        self.write_group(&mut group.staged).inspect_err(|error| self.poison(error, &mut group))?;
+        self.ledger.absorb(&mut group);
+        self.publish(group.staged)
+    }
+
+    /// Nobody whose record was staged may be told anything but this: it may be on disk all the same.
+    fn poison(&self, error: &io::Error, group: &mut Group) {
+        group.refuse(&self.shared.poison(&error.to_string()));
+    }
+
+    /// Sees to it that the active segment has room for a group of `bytes`, and a page behind it.
+    fn make_room(&mut self, bytes: u64, from_reserve: bool) -> io::Result<Result<(), NoSegment>> {
+        let needed = align_group(bytes) + GROUP_ALIGN;
+        let active = self.segments.back().expect("should have an active segment");
+        if self.head.0 + needed <= active.limit().0 {
+            return Ok(Ok(()));
+        }
+        let is_regular = needed <= self.settings.segment_bytes;
+        // An oversized segment is rare, and not worth keeping: it is made for this one group.
+        let capacity = if is_regular { self.settings.segment_bytes } else { needed };
+        let taken = if is_regular { self.pool.take(from_reserve) } else { self.make_oversized(capacity) };
+        let spare = match taken {
+            Ok(spare) => spare,
+            Err(no_segment) => return Ok(Err(no_segment)),
+        };
+        let header = segment::Header {
+            shard: self.settings.shard,
+            base: self.head,
+            salt: rand::random(),
+            capacity,
+            node: self.settings.node,
+            incarnation: self.settings.incarnation,
+            kept_from: self.kept_from,
+        };
+        let segment = segment::activate(&*self.settings.fs, &self.settings.dir, header, &spare.path, spare.file, &[])?;
+        if self.segments.back().is_some_and(|s| s.header.base == header.base) {
+            // An empty segment has just lost its name to the new one. MUST BEFORE any recycling, which goes by name: it would take
+            // the new segment's file, and the rows in it.
+            self.segments.pop_back();
+        } else {
+            // MUST AFTER the new segment's name is durable: a log that says it goes on, and does not, is refused as damaged.
+            self.leave_note(Kind::Onward)?;
+        }
+        self.segments.push_back(segment);
+        self.publish_segments();
+        Ok(Ok(()))
+    }
+
+    fn make_oversized(&self, capacity: u64) -> Result<Spare, NoSegment> {
+        let fs = &*self.settings.fs;
+        let path = self.settings.dir.join(OVERSIZED_NAME);
+        let make = |path: &Path| {
+            match fs.remove(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let file = fs.create(path)?;
+            file.allocate(segment::HEADER_LEN + capacity)?;
+            Ok(file)
+        };
+        match make(&path) {
+            Ok(file) => Ok(Spare { path, file }),
+            Err(error) => {
+                // Half a file would keep the room that others need.
+                if let Err(error) = fs.remove(&path) {
+                    tracing::debug!(path = %path.display(), %error, "an oversized log segment was not removed");
+                }
+                Err(NoSegment(error.to_string()))
+            }
+        }
+    }
+
+    /// Writes and syncs the group at the head.
+    fn write_group(&mut self, staged: &mut [Staged]) -> io::Result<()> {
+        let segment = self.segments.back().expect("should have an active segment");
+        let salt = segment.header.salt;
+        let start = self.head;
+        let mut at = start.0 + group::HEADER_LEN as u64;
+        for s in staged.iter_mut() {
+            s.lsn = Lsn(at);
+            s.encoded.seal(s.lsn, salt);
+            at += s.encoded.padded_len() as u64;
+        }
+        let len = at - start.0;
+        let header = group::Header {
+            lsn: start,
+            durable_lsn: start,
+            kept_from: self.kept_from,
+            len: u32::try_from(len).map_err(|_| io::Error::other("a group of over 4 GiB"))?,
+            frames: u32::try_from(staged.len()).map_err(|_| io::Error::other("a group of over 4 G frames"))?,
+            kind: Kind::Group,
+        }
+        .encode(salt);
+        // The padding is written too: a partial page would first have to be read back from the disk.
+        static ZEROS: [u8; GROUP_ALIGN as usize] = [0; GROUP_ALIGN as usize];
+        let padded = align_group(len);
+        let mut parts = Vec::with_capacity(staged.len() + 2);
+        parts.push(IoSlice::new(&header));
+        parts.extend(staged.iter().flat_map(|s| s.encoded.parts()).map(IoSlice::new));
+        parts.push(IoSlice::new(&ZEROS[..(padded - len) as usize]));
+        let offset = segment.offset_of(start);
+        // The handle knows the file by the name it had as a spare one.
+        let at = |e: io::Error| io::Error::new(e.kind(), format!("{} at byte {offset}: {e}", segment.path.display()));
+        segment.file.write_vectored_at(&parts, offset).map_err(at)?;
+        // MUST BEFORE any answer: an ack that precedes the sync is lost with the power.
+        segment.file.sync_data().map_err(at)?;
+        let counters = &self.shared.counters;
+        counters.groups.fetch_add(1, Ordering::Relaxed);
+        counters.records.fetch_add(staged.len() as u64, Ordering::Relaxed);
+        counters.written_bytes.fetch_add(padded, Ordering::Relaxed);
+        self.head = Lsn(start.0 + padded);
+        self.marked = false;
+        Ok(())
+    }
+
+    /// Makes a durable group visible, then answers its callers.
+    fn publish(&mut self, staged: Vec<Staged>) -> io::Result<()> {
+        let mut payload_bytes = 0;
+        let mut waiting: Vec<(Lsn, Done)> = Vec::with_capacity(staged.len());
+        let mut records = Vec::with_capacity(staged.len());
+        for Staged { record, lsn, done, .. } in staged {
+            if let Record::Slices(slices) = &record {
+                payload_bytes += slices.iter().map(|s| s.payload.len() as u64).sum::<u64>();
+            }
+            waiting.push((lsn, done));
+            records.push((lsn, record));
+        }
+        let applied: Result<Vec<Applied>, _> = {
+            let mut state = self.shared.state.write();
+            let applied = records.into_iter().map(|(lsn, record)| state.apply(lsn, record)).collect();
+            self.shared.publish_unflushed(&state);
+            applied
+        };
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(contradiction) => {
+                let refusal = self.shared.poison(&contradiction.to_string());
+                waiting.into_iter().for_each(|(_, done)| done.refuse(refusal.clone()));
+                return Err(io::Error::other(contradiction));
+            }
+        };
+        self.shared.counters.payload_bytes.fetch_add(payload_bytes, Ordering::Relaxed);
+        // MUST AFTER the apply: a caller that was answered and then reads has to see its rows.
+        self.shared.counters.durable_lsn.store(self.head.0, Ordering::Release);
+        for ((lsn, done), applied) in waiting.into_iter().zip(applied) {
+            done.answer(self.settings.shard, lsn, applied);
+        }
+        Ok(())
+    }
+
+    /// Leaves word, unsynced, that everything below the head is durable.
+    fn leave_mark(&mut self) -> io::Result<()> {
+        self.marked = true;
+        let segment = self.segments.back().expect("should have an active segment");
+        // An empty segment says the same by being there.
+        if self.head == segment.header.base { Ok(()) } else { self.leave_note(Kind::Mark) }
+    }
+
+    fn leave_note(&self, kind: Kind) -> io::Result<()> {
+        let segment = self.segments.back().expect("should have an active segment");
+        if self.head.0 + GROUP_ALIGN > segment.limit().0 {
+            return Ok(());
+        }
+        let mut page = vec![0; GROUP_ALIGN as usize];
+        let header = group::Header::note(kind, self.head, self.kept_from);
+        page[..group::HEADER_LEN].copy_from_slice(&header.encode(segment.header.salt));
+        segment.file.write_all_at(&page, segment.offset_of(self.head))?;
+        self.shared.counters.written_bytes.fetch_add(GROUP_ALIGN, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets the segments go that no live generation needs, after carrying their tables' definitions forward.
+    fn recycle(&mut self) -> io::Result<()> {
+        let needed = self.shared.state.read().needed_from().unwrap_or(self.head);
+        let ends = self.segments.iter().skip(1).map(|s| s.header.base);
+        let Some(end) = ends.take_while(|end| *end <= needed).last() else { return Ok(()) };
+        let mut carried = self.shared.state.read().definitions_below(end).into_iter().peekable();
+        let mut group = Group::default();
+        loop {
+            if let Some(define) = carried.next() {
+                let record = Record::Define(define);
+                let encoded = record.encode().map_err(io::Error::other)?;
+                group.add(record, encoded, Done::Nobody);
+                if carried.peek().is_some() && group.len() < self.settings.group_bytes {
+                    continue;
+                }
+            }
+            // Without room now, the segments stay until the next commit.
+            if self.make_room(group.len() as u64, true)?.is_err() {
+                return Ok(());
+            }
+            if carried.peek().is_none() {
+                break;
+            }
+            self.commit_group(std::mem::take(&mut group))?;
+        }
+        // MUST BEFORE the recycling, both in one group: rows that follow could not be read back without their definition, and a
+        // first segment that is missing without the log having said so is taken for lost rows.
+        self.kept_from = end;
+        self.commit_group(group)?;
+        while self.segments.len() > 1 && self.segments[1].header.base <= end {
+            let segment = self.segments.pop_front().expect("should have a first segment");
+            let len = segment::HEADER_LEN + segment.header.capacity;
+            self.pool.recycle(&segment.path, len)?;
+        }
+        self.publish_segments();
+        Ok(())
+    }
+
+    fn publish_segments(&self) {
+        let base = |segment: Option<&Segment>| segment.expect("should have an active segment").header.base;
+        self.shared.publish_segments(base(self.segments.front()), base(self.segments.back()));
+    }
+}
+
+/// Answers everybody if the owner ends in any way but by being closed.
+struct PoisonOnDrop(Arc<Shared>);
+
+impl Drop for PoisonOnDrop {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison("the log's owner thread panicked");
+        }
+        let error = self.0.poisoned().unwrap_or(AppendError::Closed);
+        self.0.queue.refuse_all(&error);
+    }
+}
