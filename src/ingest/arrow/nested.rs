@@ -1,0 +1,162 @@
+//! Lists, structs and maps: rebuilt around their converted children. What lies under a null, or between the lists, is
+//! no row's value; it is left behind before it could be refused.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, ListArray, MapArray, OffsetSizeTrait, StructArray, UInt64Array, make_array,
+    new_null_array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::take;
+use arrow::datatypes::{ArrowNativeType, DataType, Fields};
+
+use super::convert::{ConvertError, Converted, convert, mismatch};
+use crate::ingest::reject::{Fault, RejectKind};
+use crate::ingest::text_time::Epochs;
+use crate::schema::arrow::{data_type, entries_field, entry_fields, list_field};
+use crate::schema::{ColumnSpec, ColumnType};
+
+/// A list column.
+pub(super) fn list(array: &ArrayRef, item: &ColumnType) -> Converted {
+    let (ranges, items) = match array.data_type() {
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            (ranges(lists.offsets(), array.nulls()), lists.values().clone())
+        }
+        DataType::LargeList(_) => {
+            let lists = array.as_list::<i64>();
+            (ranges(lists.offsets(), array.nulls()), lists.values().clone())
+        }
+        DataType::FixedSizeList(_, width) => {
+            let width = width.unsigned_abs() as usize;
+            let lists = array.as_fixed_size_list();
+            let offsets: Vec<i64> = (0..=array.len()).map(|i| i64::usize_as(i * width)).collect();
+            (ranges(&offsets, array.nulls()), lists.values().clone())
+        }
+        _ => return mismatch(array, &ColumnType::List(Box::new(item.clone()))),
+    };
+    let (offsets, items) = gather(&ranges, &items)?;
+    let items = convert(&items, item, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
+    Ok(Arc::new(ListArray::new(list_field(item), offsets, items, array.nulls().cloned())))
+}
+
+/// A map column.
+pub(super) fn map(array: &ArrayRef, value: &ColumnType) -> Converted {
+    if !matches!(array.data_type(), DataType::Map(_, _)) {
+        return mismatch(array, &ColumnType::Map(Box::new(value.clone())));
+    }
+    let maps = array.as_map();
+    let ranges = ranges(maps.offsets(), array.nulls());
+    let (offsets, keys) = gather(&ranges, maps.keys())?;
+    let (_, values) = gather(&ranges, maps.values())?;
+    let keys = convert(&keys, &ColumnType::String, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
+    let values = convert(&values, value, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
+    check_keys(&keys, &offsets)?;
+    let entries = StructArray::new(entry_fields(value), vec![keys, values], None);
+    Ok(Arc::new(MapArray::new(entries_field(value), offsets, entries, array.nulls().cloned(), false)))
+}
+
+fn check_keys(keys: &ArrayRef, offsets: &OffsetBuffer<i32>) -> Result<(), ConvertError> {
+    let texts = keys.as_string::<i32>();
+    for (index, bounds) in offsets.windows(2).enumerate() {
+        let range = bounds[0].as_usize()..bounds[1].as_usize();
+        if range.clone().any(|at| texts.is_null(at)) {
+            return Err(ConvertError { index, fault: Fault::missing_value() });
+        }
+        let mut sorted: Vec<&str> = range.map(|at| texts.value(at)).collect();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(ConvertError { index, fault: Fault::duplicate_key() });
+        }
+    }
+    Ok(())
+}
+
+/// A struct column; fields are found by name, and those that are missing are null.
+pub(super) fn structs(array: &ArrayRef, fields: &[ColumnSpec]) -> Converted {
+    let DataType::Struct(found) = array.data_type() else {
+        return mismatch(array, &ColumnType::Struct(fields.to_vec()));
+    };
+    check_fields(found, fields)?;
+    let source = array.as_struct();
+    let columns = fields
+        .iter()
+        .map(|field| match found.find(&field.name) {
+            None => Ok(new_null_array(&data_type(&field.kind), array.len())),
+            Some((at, _)) => {
+                let child = beneath(source.nulls(), source.column(at));
+                convert(&child, &field.kind, Epochs::Micros)
+                    .map_err(|e| ConvertError { fault: e.fault.within(&field.name), ..e })
+            }
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let DataType::Struct(target) = data_type(&ColumnType::Struct(fields.to_vec())) else {
+        unreachable!("a struct column has a struct type")
+    };
+    let structs = StructArray::try_new_with_length(target, columns, source.nulls().cloned(), array.len());
+    Ok(Arc::new(structs.expect("the fields of a struct should have one value for each struct")))
+}
+
+fn check_fields(found: &Fields, known: &[ColumnSpec]) -> Result<(), ConvertError> {
+    let error = |fault: Fault, name: &str| Err(ConvertError { index: 0, fault: fault.within(name) });
+    for (at, field) in found.iter().enumerate() {
+        if !known.iter().any(|k| k.name == *field.name()) {
+            return error(Fault::unknown_column(), field.name());
+        }
+        if found.iter().take(at).any(|earlier| earlier.name() == field.name()) {
+            return error(Fault::duplicate_key(), field.name());
+        }
+    }
+    Ok(())
+}
+
+/// A child with the nulls of its struct in addition to its own.
+fn beneath(parent: Option<&NullBuffer>, child: &ArrayRef) -> ArrayRef {
+    // An array of nothing but nulls has no room for more, and needs none.
+    if parent.is_none() || *child.data_type() == DataType::Null {
+        return child.clone();
+    }
+    let nulls = NullBuffer::union(parent, child.nulls());
+    let data = child.to_data().into_builder().nulls(nulls).build();
+    make_array(data.expect("an array should stay valid with more of its values null"))
+}
+
+/// The items of each list, none for a null one.
+fn ranges<O: OffsetSizeTrait>(offsets: &[O], nulls: Option<&NullBuffer>) -> Vec<(usize, usize)> {
+    let range = |(row, bounds): (usize, &[O])| match nulls {
+        Some(nulls) if nulls.is_null(row) => (bounds[1].as_usize(), bounds[1].as_usize()),
+        _ => (bounds[0].as_usize(), bounds[1].as_usize()),
+    };
+    offsets.windows(2).enumerate().map(range).collect()
+}
+
+/// The items of all ranges one after another, with the offsets that cut them.
+fn gather(ranges: &[(usize, usize)], items: &ArrayRef) -> Result<(OffsetBuffer<i32>, ArrayRef), ConvertError> {
+    let mut offsets = vec![0_i32];
+    let mut total = 0_usize;
+    for (index, (start, end)) in ranges.iter().enumerate() {
+        total += end - start;
+        offsets.push(i32::try_from(total).map_err(|_| ConvertError { index, fault: too_many_items() })?);
+    }
+    let first = ranges.first().map_or(0, |r| r.0);
+    let contiguous = ranges.windows(2).all(|pair| pair[0].1 == pair[1].0);
+    let items = if contiguous {
+        items.slice(first, total)
+    } else {
+        let wanted: UInt64Array = ranges.iter().flat_map(|(start, end)| *start as u64..*end as u64).collect();
+        take(items, &wanted, None).expect("the items of a validated list should be within its values")
+    };
+    Ok((OffsetBuffer::new(ScalarBuffer::from(offsets)), items))
+}
+
+fn too_many_items() -> Fault {
+    let fault = Fault::new("batch_too_large", "lists of one post have more than 2^31 items", "split the rows");
+    Fault { status: RejectKind::TooLarge, ..fault }
+}
+
+/// The list that an item belongs to.
+fn owner(error: ConvertError, offsets: &[i32]) -> ConvertError {
+    let index = offsets.partition_point(|offset| offset.as_usize() <= error.index);
+    ConvertError { index: index.saturating_sub(1), ..error }
+}

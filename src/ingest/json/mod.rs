@@ -1,0 +1,90 @@
+//! JSON rows.
+//!
+//! - [`rows`]: cuts a body into rows, by lines or by one array;
+//! - [`seed`]: serde seeds that carry each value straight to its column, without a tree in between;
+//! - [`column`]: the growing Arrow columns; [`scalar`]: the readings of single values;
+//! - [`shape`]: what the rows of a first post have in common, for the table it creates.
+
+mod column;
+mod rows;
+mod scalar;
+mod seed;
+mod shape;
+
+use arrow::array::RecordBatch;
+use serde::de::Deserializer;
+
+use column::Fields;
+use seed::ObjectVisitor;
+
+use super::Limits;
+use super::limits::row_bytes;
+use super::reject::{Fault, Reject};
+use crate::schema::arrow::arrow_schema;
+use crate::schema::{EventTime, TableSpec};
+
+pub(super) use rows::{Body, Context, RowSink};
+pub(super) use shape::RowShapes;
+
+/// Decodes the rows of a body into a batch of the table's columns.
+pub(super) fn decode(
+    spec: &TableSpec,
+    body: Body<'_>,
+    now_micros: i64,
+    limits: &Limits,
+) -> Result<RecordBatch, Reject> {
+    let mut sink = ColumnSink {
+        fields: Fields::for_rows(spec),
+        reserved: match &spec.event_time {
+            EventTime::Receipt { column } => spec.column_index(column),
+            EventTime::Column { .. } => None,
+        },
+        row_bytes: row_bytes(spec),
+        now_micros,
+        context: Context::new(limits.max_batch_bytes),
+    };
+    body.each(limits.max_rows, &mut sink)?;
+    Ok(RecordBatch::try_new(arrow_schema(spec), sink.fields.finish())
+        .expect("columns should have the table's types and one value a row"))
+}
+
+/// Carries rows to the columns of a batch.
+struct ColumnSink {
+    fields: Fields,
+    /// The receipt-time column, which rows may not have and the server fills.
+    reserved: Option<usize>,
+    row_bytes: usize,
+    now_micros: i64,
+    context: Context,
+}
+
+impl RowSink for ColumnSink {
+    fn context(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    fn row<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        self.context.charge::<D::Error>(self.row_bytes)?;
+        let visitor = ObjectVisitor { fields: &mut self.fields, reserved: self.reserved, context: &mut self.context };
+        deserializer.deserialize_any(visitor)?;
+        if let Some(at) = self.reserved {
+            self.fields.columns[at].append_time(self.now_micros);
+        }
+        match self.fields.fill_missing(self.reserved) {
+            Ok(()) => Ok(()),
+            Err((name, fault)) => {
+                self.context.within(&name);
+                Err(self.context.fail(fault))
+            }
+        }
+    }
+}
+
+/// The refusal of a row that is no object.
+fn not_an_object(found: &str) -> Fault {
+    Fault::new(
+        "row_not_object",
+        format!("a row is a JSON object, and this is {found}"),
+        "send one object a row: a line each in application/x-ndjson, an array of objects in application/json",
+    )
+}

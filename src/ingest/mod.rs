@@ -1,0 +1,44 @@
+//! From the bytes of a post to slices for the log.
+//!
+//! In the order a post passes them:
+//!
+//! - [`body`]: content encodings undone, bounded;
+//! - [`format`]: which format the body is in;
+//! - [`infer`]: the definition of a table that does not exist yet, from its first post;
+//! - [`decode`]: the body as one Arrow batch of the table's columns, by `json` or `arrow`;
+//! - [`slices`]: the batch cut by event-time bucket, each slice encoded;
+//! - [`post`]: all of it for one post, up to the receipt; [`declare`]: a table made without rows.
+//!
+//! Shared by these: [`limits`], [`reject`] (how a refusal is told), `number` and `text_time` (exact readings of
+//! numbers and times), `base64`.
+//!
+//! A post is accepted whole or refused whole: the first value that the table cannot hold without loss refuses it and
+//! is named by row and column. Nothing is rounded, wrapped, cut or left out.
+//!
+//! Absent here: HTTP.
+
+mod arrow;
+mod base64;
+pub mod body;
+pub mod declare;
+pub mod decode;
+pub mod format;
+pub mod infer;
+mod json;
+pub mod limits;
+mod number;
+pub mod post;
+pub mod reject;
+pub mod slices;
+mod text_time;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::{ContentEncoding, decompress};
+pub use decode::{Decoded, decode};
+pub use format::Format;
+pub use infer::infer;
+pub use limits::Limits;
+pub use reject::{Reject, RejectKind};
+pub use slices::slices;

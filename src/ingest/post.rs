@@ -1,0 +1,267 @@
+//! A post on its way: decoded, sliced, appended, acknowledged.
+//!
+//! A lease of the caller's covers the bytes; it grows when a compressed body turns out larger. The answer comes after the sync.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use penstock_store::{AppendError, Appended, Define, Incarnation, NodeId, SliceInput, Store, TableId};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{ContentEncoding, Format, Limits, Reject, decode, decompress, infer, slices};
+use crate::admission::{Lease, Refusal};
+use crate::catalog::{self, Catalog};
+use crate::schema::registry::{Registry, Table};
+use crate::schema::spec::SpecError;
+use crate::schema::{TableName, TableSpec, TimeUnit};
+
+/// Bodies above this are decoded off the async threads, bytes.
+const DECODE_INLINE_MAX: usize = 128 << 10;
+
+/// The `[ingest]` settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Whether a post to a table that does not exist creates it from its rows. Default true.
+    pub create_tables: bool,
+    /// Most bytes of a body as it is sent. Default 32 MiB.
+    pub max_body: bytesize::ByteSize,
+    /// Most bytes of a body once it is decompressed. Default 64 MiB, at most 2 GiB.
+    pub max_decoded: bytesize::ByteSize,
+    /// Most rows of a post. Default 1000000.
+    pub max_rows: usize,
+    /// Most columns of a table that a post creates. Default 1000.
+    pub max_columns: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create_tables: true,
+            max_body: bytesize::ByteSize::mib(32),
+            max_decoded: bytesize::ByteSize::mib(64),
+            max_rows: 1_000_000,
+            max_columns: crate::schema::spec::MAX_COLUMNS,
+        }
+    }
+}
+
+impl Options {
+    fn limits(&self) -> Limits {
+        Limits {
+            max_decoded_bytes: usize::try_from(self.max_decoded.as_u64()).unwrap_or(usize::MAX),
+            max_rows: self.max_rows,
+            max_columns: self.max_columns,
+            ..Limits::default()
+        }
+    }
+}
+
+/// One request's rows.
+#[derive(Debug, Clone)]
+pub struct Post {
+    pub table: TableName,
+    pub format: Format,
+    pub encoding: ContentEncoding,
+    /// The unit of epoch numbers, for a table that this post creates.
+    pub time_unit: Option<TimeUnit>,
+    pub body: Bytes,
+}
+
+/// What an ack says. Its text form is `<node>.<incarnation>.<shard>:<lsn>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub record: Appended,
+    pub rows: u64,
+    /// The definition, if this post made the table.
+    pub created: Option<TableSpec>,
+}
+
+impl std::fmt::Display for Receipt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}:{}", self.node, self.incarnation, self.record.shard, self.record.lsn)
+    }
+}
+
+/// Why rows were not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    #[error(transparent)]
+    Reject(#[from] Reject),
+    #[error("table {0} does not exist, and this server does not create tables from posts")]
+    UnknownTable(TableName),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Log(#[from] AppendError),
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    #[error("the decoder stopped: {0}")]
+    Decoder(String),
+}
+
+/// Why a table was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    #[error("table {0} exists with another definition")]
+    Differs(TableName),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Catalog(#[from] catalog::Error),
+    #[error(transparent)]
+    Log(#[from] AppendError),
+    #[error("the definition cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Takes posts and declarations.
+#[derive(Debug)]
+pub struct Ingest {
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    catalog: Catalog,
+    options: Options,
+    /// Held while a table is made, so that two first posts make one table.
+    creating: tokio::sync::Mutex<()>,
+}
+
+impl Ingest {
+    /// Takes rows for these tables.
+    pub fn new(store: Arc<Store>, registry: Arc<Registry>, catalog: Catalog, options: Options) -> Self {
+        Self { store, registry, catalog, options, creating: tokio::sync::Mutex::new(()) }
+    }
+
+    /// The settings in force.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Accepts the post whole or not at all; on disk when this returns.
+    ///
+    /// # Errors
+    /// [`PostError`]. After a failure of the log the rows may or may not be in the table.
+    pub async fn post(&self, post: Post, lease: &mut Lease) -> Result<Receipt, PostError> {
+        let Post { table, format, encoding, time_unit, body } = post;
+        let max = self.options.limits().max_decoded_bytes;
+        let body = if encoding == ContentEncoding::Identity {
+            body
+        } else {
+            off_thread(body.len(), move || decompress(encoding, body, max)).await??
+        };
+        lease.grow_to(body.len() as u64, self.store.unflushed_bytes())?;
+        let (table, created) = self.table_for(&table, format, &body, time_unit).await?;
+        let limits = self.options.limits();
+        let now = now_micros();
+        let decoding = Arc::clone(&table);
+        let (slices, rows) = off_thread(body.len(), move || cut(&decoding, format, &body, now, &limits)).await??;
+        // The log keeps the rows in another form, which may be the larger one.
+        let held: u64 = slices.iter().map(|slice| slice.payload.len() as u64).sum();
+        lease.grow_to(held, self.store.unflushed_bytes())?;
+        let record = self.store.append(slices)?.wait().await?;
+        let (node, incarnation) = (self.store.node(), self.store.incarnation());
+        Ok(Receipt { node, incarnation, record, rows, created: created.then(|| table.spec.clone()) })
+    }
+
+    async fn table_for(
+        &self,
+        name: &TableName,
+        format: Format,
+        body: &Bytes,
+        time_unit: Option<TimeUnit>,
+    ) -> Result<(Arc<Table>, bool), PostError> {
+        if let Some(table) = self.registry.by_name(name) {
+            return Ok((table, false));
+        }
+        if !self.options.create_tables {
+            return Err(PostError::UnknownTable(name.clone()));
+        }
+        let (owned, copy, limits) = (name.clone(), body.clone(), self.options.limits());
+        let spec = off_thread(body.len(), move || infer(owned, format, &copy, time_unit, &limits)).await??;
+        // Rows that the table could not hold must not leave an empty table behind.
+        let (trial, copy) = (Table { id: TableId(Uuid::nil()), spec: spec.clone() }, body.clone());
+        off_thread(body.len(), move || cut(&trial, format, &copy, now_micros(), &limits)).await??;
+        let guard = self.creating.lock().await;
+        if let Some(table) = self.registry.by_name(name) {
+            return Ok((table, false));
+        }
+        let table = self.create(spec).await?;
+        drop(guard);
+        Ok((table, true))
+    }
+
+    /// Makes a table, or finds it with this very definition. Tells whether it was made.
+    ///
+    /// # Errors
+    /// [`CreateError::Differs`] if the name is taken by another definition.
+    pub async fn declare(&self, spec: TableSpec) -> Result<(Arc<Table>, bool), CreateError> {
+        spec.validate()?;
+        let _guard = self.creating.lock().await;
+        match self.registry.by_name(&spec.name) {
+            Some(table) if table.spec.same_definition(&spec) => Ok((table, false)),
+            Some(_) => Err(CreateError::Differs(spec.name)),
+            None => {
+                let table = self.create(spec.clone()).await?;
+                if table.spec.same_definition(&spec) { Ok((table, true)) } else { Err(CreateError::Differs(spec.name)) }
+            }
+        }
+    }
+
+    /// Makes a table, which may turn out to be one that an earlier attempt got as far as the catalog: then with that definition.
+    async fn create(&self, spec: TableSpec) -> Result<Arc<Table>, CreateError> {
+        let id = TableId(Uuid::new_v4());
+        let (id, spec) = match self.catalog.create_table(id, &spec).await {
+            Ok(()) => (id, spec),
+            // The log refused its definition, or nobody waited for the answer. Its name is not to be taken for ever.
+            Err(catalog::Error::Exists(name)) => {
+                self.catalog.table(&name).await?.ok_or(catalog::Error::Exists(name))?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // MUST BEFORE the first row: the log has to say by itself what its rows are.
+        self.define(id, &spec).await?;
+        tracing::info!(table = %spec.name, %id, columns = spec.columns.len(), "table created");
+        Ok(self.registry.insert(Table { id, spec }))
+    }
+
+    /// Writes a definition into the log.
+    ///
+    /// # Errors
+    /// The log's.
+    pub async fn define(&self, id: TableId, spec: &TableSpec) -> Result<(), CreateError> {
+        let body = Bytes::from(serde_json::to_vec(spec)?);
+        self.store.define(Define { table: id, schema_version: spec.schema_version, body })?.wait().await?;
+        Ok(())
+    }
+}
+
+fn cut(
+    table: &Table,
+    format: Format,
+    body: &Bytes,
+    now: i64,
+    limits: &Limits,
+) -> Result<(Vec<SliceInput>, u64), Reject> {
+    let decoded = decode(&table.spec, format, body, now, limits)?;
+    let rows = decoded.times.len() as u64;
+    Ok((slices(table.id, &table.spec, decoded)?, rows))
+}
+
+/// Small work stays on the thread it is on; large work must not hold up the other connections of that thread.
+async fn off_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, PostError> {
+    if bytes <= DECODE_INLINE_MAX {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await.map_err(|e| PostError::Decoder(e.to_string()))
+}
+
+fn now_micros() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,84 @@
+//! The payload of a slice: its rows in a versioned encoding that the store carries and never looks into.
+//!
+//! Encoding 1 is one encapsulated Arrow IPC message (a record batch, V5, uncompressed, buffers on 8 bytes) without the
+//! schema message in front: the slice's schema version says how it is to be read. Laid out as in an IPC stream:
+//!
+//! ```text
+//! 0xFFFFFFFF | header length: u32 LE | header (flatbuffer, padded to 8) | body (buffers, each padded to 8)
+//! ```
+
+use std::collections::HashMap;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
+use arrow::ipc::{MessageHeader, MetadataVersion};
+use bytes::Bytes;
+
+use super::ipc::{IpcError, IpcLimits, Message, Split, read_batch};
+
+/// One Arrow IPC record batch message without its schema.
+pub const ENCODING_IPC: u8 = 1;
+
+const ALIGNMENT: usize = 8;
+
+/// Why a payload cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    /// Written by a later version of Penstock.
+    #[error("slice encoding {0} is not known to this version")]
+    UnknownEncoding(u8),
+    /// The bytes are not what the encoding and the schema say.
+    #[error("the payload of a slice is damaged or of another schema version: {0}")]
+    Damaged(#[from] IpcError),
+    /// The batch cannot be encoded.
+    #[error("rows cannot be encoded: {0}")]
+    Encode(#[source] ArrowError),
+}
+
+/// Encodes rows as [`ENCODING_IPC`].
+pub fn encode(batch: &RecordBatch) -> Result<Bytes, PayloadError> {
+    encode_message(batch).map(Bytes::from).map_err(PayloadError::Encode)
+}
+
+fn encode_message(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+    let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
+    let mut dictionaries = DictionaryTracker::new(true);
+    let mut context = IpcWriteContext::default();
+    let (extra, message) = IpcDataGenerator::default().encode(batch, &mut dictionaries, &options, &mut context)?;
+    if !extra.is_empty() {
+        return Err(ArrowError::InvalidArgumentError("dictionary columns have no place in a slice".to_owned()));
+    }
+    let mut bytes = Vec::with_capacity(message.ipc_message.len() + message.arrow_data.len() + 2 * ALIGNMENT);
+    write_message(&mut bytes, message, &options)?;
+    Ok(bytes)
+}
+
+/// Decodes a payload of the given encoding and schema. Any bytes are safe to pass: what is damaged is an error.
+/// Buffers are shared with `payload` where they happen to be aligned.
+pub fn decode(encoding: u8, payload: &Bytes, schema: &SchemaRef) -> Result<RecordBatch, PayloadError> {
+    if encoding != ENCODING_IPC {
+        return Err(PayloadError::UnknownEncoding(encoding));
+    }
+    Ok(decode_message(payload, schema)?)
+}
+
+fn decode_message(payload: &Bytes, schema: &SchemaRef) -> Result<RecordBatch, IpcError> {
+    let Split::Message(message) = Message::split(payload, 0)? else {
+        return Err(IpcError::Truncated);
+    };
+    if message.end != payload.len() {
+        return Err(IpcError::Malformed("bytes follow the message"));
+    }
+    let header = message
+        .header
+        .header_as_record_batch()
+        .filter(|_| message.header.header_type() == MessageHeader::RecordBatch)
+        .ok_or(IpcError::Malformed("the message is no record batch"))?;
+    if header.compression().is_some() {
+        return Err(IpcError::Unsupported("slices are not compressed"));
+    }
+    let limits = IpcLimits { max_rows: u32::MAX as usize, max_bytes: payload.len() };
+    read_batch(header, &message.body(), schema, &HashMap::new(), message.header.version(), limits)
+}
