@@ -1,0 +1,202 @@
+//! Namespaces, tables, schema versions and the history of flushes, in SQLite inside the data directory.
+//!
+//! The log is the truth about the tables (Define records); the catalog is what people and later nodes ask. A table that only one
+//! of the two knows is brought to the other at start.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use penstock_store::{Incarnation, TableId};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{Row, SqlStr};
+use uuid::Uuid;
+
+use crate::schema::{TableName, TableSpec};
+
+#[cfg(test)]
+mod tests;
+
+/// The catalog's file in the data directory.
+pub const FILE_NAME: &str = "catalog.db";
+
+/// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
+const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "catalog", include_str!("../../migrations/0001_catalog.sql"))];
+
+fn migrator() -> Migrator {
+    let migration = |(number, name, sql)| {
+        Migration::new(number, Cow::Borrowed(name), MigrationType::Simple, SqlStr::from_static(sql), false)
+    };
+    Migrator::with_migrations(MIGRATIONS.into_iter().map(migration).collect())
+}
+
+/// Why the catalog did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the catalog: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("the catalog {path} cannot be opened: {source}; it may be moved away, a new one is made from the log", path = .path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("migrating the catalog: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    #[error("table {0} exists already")]
+    Exists(TableName),
+    #[error("the catalog holds a definition that cannot be read: {0}")]
+    Definition(String),
+}
+
+/// A commit, for the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flush {
+    pub table: TableId,
+    pub incarnation: Incarnation,
+    /// Highest seal sequence in the commit.
+    pub sequence: u64,
+    pub delta_version: u64,
+    pub rows: u64,
+    /// Bytes of the data files.
+    pub bytes: u64,
+}
+
+/// The open catalog.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    pool: SqlitePool,
+}
+
+impl Catalog {
+    /// Opens the catalog of a data directory, made or migrated as needed.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is not a catalog, or was made by a newer version.
+    pub async fn open(data_dir: &Path) -> Result<Self, Error> {
+        let path = data_dir.join(FILE_NAME);
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10));
+        let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await;
+        let pool = pool.map_err(|source| Error::Open { path, source })?;
+        migrator().run(&pool).await?;
+        Ok(Self { pool })
+    }
+
+    /// All tables with their newest definitions.
+    ///
+    /// # Errors
+    /// A database error, or a definition that cannot be read.
+    pub async fn tables(&self) -> Result<Vec<(TableId, TableSpec)>, Error> {
+        let rows = sqlx::query(
+            "SELECT s.table_id, s.spec FROM schema_versions s
+             WHERE s.version = (SELECT MAX(version) FROM schema_versions WHERE table_id = s.table_id)",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(table).collect()
+    }
+
+    /// The table of this name with its newest definition.
+    ///
+    /// # Errors
+    /// As for [`tables`](Self::tables).
+    pub async fn table(&self, name: &TableName) -> Result<Option<(TableId, TableSpec)>, Error> {
+        let row = sqlx::query(
+            "SELECT s.table_id, s.spec FROM schema_versions s JOIN tables t ON t.id = s.table_id
+             WHERE t.namespace = $1 AND t.name = $2 ORDER BY s.version DESC LIMIT 1",
+        )
+        .bind(name.namespace())
+        .bind(name.name())
+        .fetch_optional(&self.pool)
+        .await?;
+        row.as_ref().map(table).transpose()
+    }
+
+    /// Adds a table; durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the name is taken.
+    pub async fn create_table(&self, id: TableId, spec: &TableSpec) -> Result<(), Error> {
+        let now = now_micros();
+        let text = serde_json::to_string(spec).map_err(|e| Error::Definition(e.to_string()))?;
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query("INSERT INTO namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
+            .bind(spec.name.namespace())
+            .bind(now)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query("INSERT INTO tables (id, namespace, name, created_at) VALUES ($1, $2, $3, $4)")
+            .bind(id.to_string())
+            .bind(spec.name.namespace())
+            .bind(spec.name.name())
+            .bind(now)
+            .execute(&mut *transaction)
+            .await
+            .map_err(|e| match e.as_database_error() {
+                Some(d) if d.is_unique_violation() => Error::Exists(spec.name.clone()),
+                _ => Error::Database(e),
+            })?;
+        sqlx::query("INSERT INTO schema_versions (table_id, version, spec, created_at) VALUES ($1, $2, $3, $4)")
+            .bind(id.to_string())
+            .bind(i64::from(spec.schema_version))
+            .bind(text)
+            .bind(now)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Notes commits, all or none. Noting one again changes nothing.
+    ///
+    /// # Errors
+    /// A database error.
+    pub async fn record_flushes(&self, flushes: &[Flush]) -> Result<(), Error> {
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let mut transaction = self.pool.begin().await?;
+        for flush in flushes {
+            sqlx::query(
+                "INSERT INTO flushes (table_id, incarnation, sequence, delta_version, row_count, byte_count, committed_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+            )
+            .bind(flush.table.to_string())
+            .bind(flush.incarnation.to_string())
+            .bind(signed(flush.sequence))
+            .bind(signed(flush.delta_version))
+            .bind(signed(flush.rows))
+            .bind(signed(flush.bytes))
+            .bind(now_micros())
+            .execute(&mut *transaction)
+            .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Closes the connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+fn table(row: &SqliteRow) -> Result<(TableId, TableSpec), Error> {
+    let unreadable = |error: &dyn std::error::Error| Error::Definition(error.to_string());
+    let id: String = row.try_get(0)?;
+    let id = Uuid::from_str(&id).map_err(|e| unreadable(&e))?;
+    let spec: String = row.try_get(1)?;
+    let spec = serde_json::from_str(&spec).map_err(|e| unreadable(&e))?;
+    Ok((TableId(id), spec))
+}
+
+fn now_micros() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,64 @@
+use super::*;
+use crate::schema::{ColumnSpec, ColumnType, EventTime};
+
+fn spec(name: &str) -> TableSpec {
+    TableSpec {
+        name: name.parse().expect("should be a name"),
+        schema_version: 1,
+        columns: vec![ColumnSpec { name: "ts".to_owned(), kind: ColumnType::Timestamp, nullable: false }],
+        event_time: EventTime::Column { name: "ts".to_owned(), unit: None },
+        bucket_seconds: 3600,
+        partition: Some("date".to_owned()),
+        sort: vec![],
+    }
+}
+
+#[tokio::test]
+async fn tables_survive_a_reopen_and_names_are_unique() {
+    let dir = tempfile::tempdir().expect("should make a directory");
+    let catalog = Catalog::open(dir.path()).await.expect("should open");
+    let id = TableId(Uuid::new_v4());
+    catalog.create_table(id, &spec("ops.cpu")).await.expect("should create");
+    let twice = catalog.create_table(TableId(Uuid::new_v4()), &spec("ops.cpu")).await;
+    assert!(matches!(twice, Err(Error::Exists(_))), "{twice:?}");
+    catalog.create_table(TableId(Uuid::new_v4()), &spec("cpu")).await.expect("should create in another namespace");
+    catalog.close().await;
+    let catalog = Catalog::open(dir.path()).await.expect("should open again");
+    let tables = catalog.tables().await.expect("should list");
+    assert_eq!(tables.len(), 2);
+    assert!(tables.contains(&(id, spec("ops.cpu"))));
+}
+
+#[tokio::test]
+async fn a_flush_is_noted_once() {
+    let dir = tempfile::tempdir().expect("should make a directory");
+    let catalog = Catalog::open(dir.path()).await.expect("should open");
+    let table = TableId(Uuid::new_v4());
+    catalog.create_table(table, &spec("cpu")).await.expect("should create");
+    let flush = Flush { table, incarnation: Incarnation(7), sequence: 3, delta_version: 5, rows: 10, bytes: 100 };
+    catalog.record_flushes(&[flush, flush]).await.expect("should note");
+    catalog.record_flushes(&[flush]).await.expect("should note again");
+    let count: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM flushes").fetch_one(&catalog.pool).await.expect("should count");
+    assert_eq!(count, 1);
+}
+
+#[tokio::test]
+async fn a_table_is_found_by_name() {
+    let dir = tempfile::tempdir().expect("should make a directory");
+    let catalog = Catalog::open(dir.path()).await.expect("should open");
+    let id = TableId(Uuid::new_v4());
+    catalog.create_table(id, &spec("ops.cpu")).await.expect("should create");
+    let find = |name: &str| name.parse().expect("should be a name");
+    let found = catalog.table(&find("ops.cpu")).await.expect("should look");
+    assert_eq!(found, Some((id, spec("ops.cpu"))));
+    assert_eq!(catalog.table(&find("cpu")).await.expect("should look"), None);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_catalog_is_named() {
+    let dir = tempfile::tempdir().expect("should make a directory");
+    std::fs::write(dir.path().join(FILE_NAME), [7; 4096]).expect("should write");
+    let error = Catalog::open(dir.path()).await.expect_err("should not open").to_string();
+    assert!(error.contains(FILE_NAME) && error.contains("moved away"), "{error}");
+}

@@ -1,0 +1,162 @@
+//! The settings: defaults, then the file, then the environment, then the command line; the later wins.
+//!
+//! Each component owns its `Options`; here they are only composed. `config/penstock.toml` shows every key with its default; a test
+//! holds the two together.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+
+use crate::{admission, flush, ingest, lake, query};
+
+#[cfg(test)]
+mod tests;
+
+/// Environment variables `PENSTOCK_<SECTION>__<KEY>` set `section.key`.
+pub const ENV_PREFIX: &str = "PENSTOCK_";
+
+/// Keys below this are text as they stand: a key id of `0042` is no number, and a secret of `1e5` neither.
+const STORAGE: &str = "lake.storage.";
+const STORAGE_ENV: &str = "lake__storage__";
+
+/// The `[server]` settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Where HTTP is served. Default 127.0.0.1:8750. There are no tokens yet: keep it on loopback or behind a proxy that checks.
+    pub listen: SocketAddr,
+    /// Requests that are worked on at the same time; more wait in the kernel's queue. Default 1024.
+    pub max_connections: usize,
+    /// How long a request may take to arrive. Default 30s.
+    #[serde(with = "humantime_serde")]
+    pub body_timeout: std::time::Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8750)),
+            max_connections: 1024,
+            body_timeout: std::time::Duration::from_secs(30),
+        }
+    }
+}
+
+/// The `[store]` settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Logs, each with a thread of its own. Default 2. Fixed when the data directory is made.
+    pub shards: u32,
+    /// Data bytes of a log segment. Default 32 MiB. Fixed when the data directory is made.
+    pub segment: bytesize::ByteSize,
+    /// Most bytes that one sync covers. Default 4 MiB.
+    pub group: bytesize::ByteSize,
+    /// Most bytes that wait for a log's thread. Default 64 MiB.
+    pub queue: bytesize::ByteSize,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        let options = penstock_store::Options::default();
+        Self {
+            shards: options.shards,
+            segment: bytesize::ByteSize(options.segment_bytes),
+            group: bytesize::ByteSize(options.group_bytes as u64),
+            queue: bytesize::ByteSize(options.queue_bytes as u64),
+        }
+    }
+}
+
+impl Store {
+    /// The store's own options.
+    pub fn options(&self) -> penstock_store::Options {
+        let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        penstock_store::Options {
+            shards: self.shards,
+            segment_bytes: self.segment.as_u64(),
+            group_bytes: bytes(self.group),
+            queue_bytes: bytes(self.queue),
+            ..penstock_store::Options::default()
+        }
+    }
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Log, catalog and the default lake. Default `./data`.
+    pub data_dir: PathBuf,
+    pub server: Server,
+    pub store: Store,
+    pub ingest: ingest::post::Options,
+    pub admission: admission::Options,
+    pub flush: flush::Options,
+    pub lake: lake::Options,
+    pub query: query::Options,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("data"),
+            server: Server::default(),
+            store: Store::default(),
+            ingest: ingest::post::Options::default(),
+            admission: admission::Options::default(),
+            flush: flush::Options::default(),
+            lake: lake::Options::default(),
+            query: query::Options::default(),
+        }
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("configuration file {0} does not exist")]
+    Missing(PathBuf),
+    #[error("settings: {0}")]
+    Settings(#[from] Box<figment::Error>),
+}
+
+impl Config {
+    /// Reads the settings. `assignments` are keys (`section.key`) and values from the command line.
+    ///
+    /// # Errors
+    /// An unreadable file, an unknown key, or a value of the wrong kind, with where it stands.
+    pub fn load(file: Option<&Path>, assignments: &[(String, String)]) -> Result<Self, Error> {
+        let mut figment = Figment::from(Serialized::defaults(Self::default()));
+        if let Some(file) = file {
+            if !file.exists() {
+                return Err(Error::Missing(file.to_owned()));
+            }
+            figment = figment.merge(Toml::file_exact(file));
+        }
+        // A setting has a section. Variables without one are read by the command line itself, or are somebody else's.
+        let is_plain = |key: &str| key.contains("__") && !key.starts_with(STORAGE_ENV);
+        let plain = Env::prefixed(ENV_PREFIX).filter(move |key| is_plain(&key.as_str().to_lowercase()));
+        figment = figment.merge(plain.split("__"));
+        for (key, value) in std::env::vars() {
+            let key = key.to_lowercase();
+            let prefix = [&ENV_PREFIX.to_lowercase(), STORAGE_ENV].concat();
+            if let Some(name) = key.strip_prefix(&prefix) {
+                figment = figment.merge(Serialized::default(&[STORAGE, name].concat(), value));
+            }
+        }
+        for (key, value) in assignments {
+            let key = key.trim();
+            if key.starts_with(STORAGE) {
+                figment = figment.merge(Serialized::default(key, value));
+                continue;
+            }
+            let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
+            figment = figment.merge(Serialized::default(key, value));
+        }
+        figment.extract().map_err(|e| Error::Settings(Box::new(e)))
+    }
+}
