@@ -1,0 +1,144 @@
+//! A table's definition as a Delta schema, and whether a Delta table's schema takes rows of a definition.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::schema::{ColumnSpec, ColumnType, TableSpec};
+
+/// A field of a Delta schema.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct Field {
+    pub(super) name: String,
+    /// A primitive's name, or an object for a nested type.
+    #[serde(rename = "type")]
+    pub(super) kind: Value,
+    pub(super) nullable: bool,
+    #[serde(default)]
+    pub(super) metadata: HashMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Struct {
+    fields: Vec<Field>,
+}
+
+/// The fields of a metaData action's `schemaString`.
+pub(super) fn parse(schema_string: &str) -> serde_json::Result<Vec<Field>> {
+    serde_json::from_str::<Struct>(schema_string).map(|root| root.fields)
+}
+
+/// The definition's columns, the derived partition column last, as Delta writes a schema down.
+pub(super) fn of(spec: &TableSpec) -> Value {
+    let mut fields: Vec<Value> = spec.columns.iter().map(field).collect();
+    fields.extend(spec.partition.iter().map(|name| named(name, json!("date"), true)));
+    json!({ "type": "struct", "fields": fields })
+}
+
+fn field(column: &ColumnSpec) -> Value {
+    named(&column.name, kind(&column.kind), column.nullable)
+}
+
+fn named(name: &str, kind: Value, nullable: bool) -> Value {
+    json!({ "name": name, "type": kind, "nullable": nullable, "metadata": {} })
+}
+
+fn kind(column: &ColumnType) -> Value {
+    match column {
+        ColumnType::Boolean => json!("boolean"),
+        ColumnType::Int => json!("integer"),
+        ColumnType::Long => json!("long"),
+        ColumnType::Float => json!("float"),
+        ColumnType::Double => json!("double"),
+        ColumnType::String => json!("string"),
+        ColumnType::Binary => json!("binary"),
+        ColumnType::Date => json!("date"),
+        ColumnType::Timestamp => json!("timestamp"),
+        ColumnType::Decimal { precision, scale } => json!(format!("decimal({precision},{scale})")),
+        ColumnType::List(item) => json!({ "type": "array", "elementType": kind(item), "containsNull": true }),
+        ColumnType::Struct(fields) => {
+            json!({ "type": "struct", "fields": fields.iter().map(field).collect::<Vec<_>>() })
+        }
+        ColumnType::Map(value) => {
+            json!({ "type": "map", "keyType": "string", "valueType": kind(value), "valueContainsNull": true })
+        }
+    }
+}
+
+/// Why a table with these fields would not take rows of the definition; empty where it does. The table may have more
+/// columns than the rows, as long as they may be null.
+pub(super) fn problems(spec: &TableSpec, table: &[Field]) -> Vec<String> {
+    let mut problems = Vec::new();
+    match serde_json::from_value::<Struct>(of(spec)) {
+        Ok(ours) => compare_fields("", &ours.fields, table, &mut problems),
+        Err(error) => problems.push(format!("the definition has no Delta schema: {error}")),
+    }
+    problems
+}
+
+fn compare_fields(parent: &str, ours: &[Field], theirs: &[Field], problems: &mut Vec<String>) {
+    for field in ours {
+        let path = format!("{parent}{}", field.name);
+        let Some(other) = theirs.iter().find(|other| other.name == field.name) else {
+            problems.push(format!("column {path:?} is missing"));
+            continue;
+        };
+        if field.nullable && !other.nullable {
+            problems.push(format!("column {path:?} may be null here and not in the table"));
+        }
+        compare_kinds(&path, &field.kind, &other.kind, problems);
+    }
+    for other in theirs.iter().filter(|other| !other.nullable) {
+        if !ours.iter().any(|field| field.name == other.name) {
+            problems.push(format!("column \"{parent}{}\" must not be null, and rows do not have it", other.name));
+        }
+    }
+}
+
+fn compare_kinds(path: &str, ours: &Value, theirs: &Value, problems: &mut Vec<String>) {
+    let (Value::Object(mine), Value::Object(other)) = (ours, theirs) else {
+        if ours != theirs {
+            problems.push(format!("column {path:?} is {} in the table and {} here", name(theirs), name(ours)));
+        }
+        return;
+    };
+    if mine.get("type") != other.get("type") {
+        problems.push(format!("column {path:?} is {} in the table and {} here", name(theirs), name(ours)));
+        return;
+    }
+    let null = Value::Null;
+    let both = |key: &str| (mine.get(key).unwrap_or(&null), other.get(key).unwrap_or(&null));
+    match mine.get("type").and_then(Value::as_str) {
+        Some("struct") => {
+            let (mine, other) = (fields(ours), fields(theirs));
+            compare_fields(&format!("{path}."), &mine, &other, problems);
+        }
+        Some("array") => {
+            compare_nulls(path, both("containsNull"), problems);
+            let (mine, other) = both("elementType");
+            compare_kinds(&format!("{path}[]"), mine, other, problems);
+        }
+        _ => {
+            compare_nulls(path, both("valueContainsNull"), problems);
+            let (mine, other) = both("keyType");
+            compare_kinds(&format!("{path} (key)"), mine, other, problems);
+            let (mine, other) = both("valueType");
+            compare_kinds(&format!("{path} (value)"), mine, other, problems);
+        }
+    }
+}
+
+fn compare_nulls(path: &str, (ours, theirs): (&Value, &Value), problems: &mut Vec<String>) {
+    if ours == &json!(true) && theirs == &json!(false) {
+        problems.push(format!("items of {path:?} may be null here and not in the table"));
+    }
+}
+
+fn fields(kind: &Value) -> Vec<Field> {
+    Struct::deserialize(kind).map(|kind| kind.fields).unwrap_or_default()
+}
+
+fn name(kind: &Value) -> &str {
+    kind.as_str().or_else(|| kind.get("type").and_then(Value::as_str)).unwrap_or("of an unknown type")
+}

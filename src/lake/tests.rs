@@ -1,0 +1,9 @@
+//! The lake against real directories (read back with delta-rs) and against a store that misbehaves on demand.
+
+mod commits;
+mod data;
+mod faults;
+mod foreign;
+mod settings;
+mod snapshots;
+mod support;

@@ -1,0 +1,151 @@
+//! Data files and what their `add` actions say.
+
+use std::num::NonZeroU64;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use serde_json::{Value, json};
+
+use super::support::*;
+use crate::lake::FileSettings;
+
+#[tokio::test]
+async fn adds_carry_partition_values_and_statistics() {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    ten_rows(&table, 1).await.expect("should commit");
+    let entry = store.entry(1).await.expect("should have version 1");
+    let adds = actions(&entry, "add");
+    assert_eq!(adds.len(), 1);
+    let add = &adds[0];
+    assert_eq!(add["partitionValues"], json!({ "date": "2024-10-04" }));
+    assert_eq!(add["dataChange"], true);
+    let path = add["path"].as_str().expect("should have a path");
+    assert!(path.starts_with("date=2024-10-04/part-00000-") && path.ends_with(".zstd.parquet"), "{path}");
+
+    let stats: Value = serde_json::from_str(add["stats"].as_str().expect("should have statistics")).expect("JSON");
+    assert_eq!(stats["numRecords"], 10);
+    assert_eq!(stats["minValues"]["host"], "host-0");
+    assert_eq!(stats["maxValues"]["host"], "host-4");
+    assert_eq!(stats["maxValues"]["load"], 9.0);
+    assert_eq!(stats["nullCount"]["host"], 1);
+    let first = stats["minValues"]["ts"].as_str().expect("should have a time");
+    assert!(first.starts_with("2024-10-04T00:00:00"), "{first}");
+
+    let file = store.head(&Path::from(format!("lake/metrics/cpu/{path}"))).await.expect("should be there");
+    assert_eq!(add["size"], file.size);
+}
+
+#[tokio::test]
+async fn generations_of_two_days_share_a_commit() {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    let mut batches = day_of_rows(&spec(), 20_000, 3);
+    batches.extend(day_of_rows(&spec(), -1, 4));
+    let files = table.write_data(&spec(), batches, &FileSettings::default()).await.expect("should write");
+    assert_eq!((files.adds.len(), files.rows), (2, 7));
+    commit_as(&table, NOW, 1..=2, &files.adds).await.expect("should commit");
+    let entry = store.entry(1).await.expect("should have version 1");
+    let mut dates: Vec<Value> =
+        actions(&entry, "add").iter().map(|add| add["partitionValues"]["date"].clone()).collect();
+    dates.sort_by_key(Value::to_string);
+    assert_eq!(dates, [json!("1969-12-31"), json!("2024-10-04")]);
+}
+
+#[tokio::test]
+async fn a_file_that_reaches_its_size_is_followed_by_another() {
+    let (lake, _) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    let settings =
+        FileSettings { target_file_bytes: NonZeroU64::new(200_000).expect("is not 0"), ..Default::default() };
+    let batches = day_of_rows(&spec(), 20_000, 200_000);
+    let files = table.write_data(&spec(), batches, &settings).await.expect("should write");
+    assert!(files.adds.len() > 1, "{}", files.adds.len());
+    assert_eq!(files.bytes, files.adds.iter().map(|add| u64::try_from(add.size).expect("positive")).sum::<u64>());
+    let mut paths: Vec<_> = files.adds.iter().map(|add| add.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!(paths.len(), files.adds.len());
+}
+
+#[tokio::test]
+async fn a_table_without_partitions() {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    let mut spec = spec();
+    spec.partition = None;
+    let batches = day_of_rows(&spec, 20_000, 3);
+    let files = table.write_data(&spec, batches, &FileSettings::default()).await.expect("should write");
+    let commit = crate::lake::Commit {
+        node: NODE,
+        incarnation: NOW,
+        first_sequence: 1,
+        sequence: 1,
+        spec: &spec,
+        adds: &files.adds,
+    };
+    table.commit(commit).await.expect("should commit");
+    let entry = store.entry(1).await.expect("should have version 1");
+    assert_eq!(actions(&entry, "add")[0]["partitionValues"], json!({}));
+}
+
+#[tokio::test]
+async fn rows_of_another_shape_are_refused() {
+    let (lake, _) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    let mut narrow = spec();
+    narrow.columns.pop();
+    let error = table
+        .write_data(&narrow, day_of_rows(&spec(), 20_000, 3), &FileSettings::default())
+        .await
+        .expect_err("should be refused");
+    assert!(matches!(error, crate::lake::Error::Rows { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_column_type_comes_back_as_it_went_in() {
+    let mut spec = spec();
+    for (name, kind) in [
+        ("flag", "boolean"),
+        ("small", "int"),
+        ("big", "long"),
+        ("ratio", "float"),
+        ("raw", "binary"),
+        ("day", "date"),
+        ("price", "decimal(20,0)"),
+        ("items", "list<long>"),
+        ("tags", "map<string,string>"),
+        ("inner", "struct<a:long,b:list<string>>"),
+    ] {
+        spec.columns.push(column(name, kind.parse().expect("should be a type"), true));
+    }
+    let rows = r#"{"ts":"2024-10-04T00:00:02Z","host":"b"}
+{"ts":"2024-10-04T00:00:01Z","host":"a","load":1.5,"flag":true,"small":1,"big":9007199254740993,"ratio":0.5,"raw":"00ff","day":"2024-10-04","price":18446744073709551615,"items":[1,null],"tags":{"k":"v"},"inner":{"a":1,"b":["x"]}}"#;
+    let reader = arrow::json::ReaderBuilder::new(crate::schema::arrow::arrow_schema(&spec)).build(rows.as_bytes());
+    let batches = reader.expect("should read").collect::<Result<Vec<_>, _>>().expect("should decode");
+    let bucket = penstock_store::Bucket { start: 20_000 * DAY, width: DAY };
+    let batches: Vec<_> =
+        batches.iter().map(|batch| crate::schema::arrow::with_partition(&spec, batch, bucket)).collect();
+    let sent = arrow::util::pretty::pretty_format_batches(&batches).expect("should format").to_string();
+
+    let dir = tempfile::tempdir().expect("should have a directory");
+    let table = local(dir.path()).table(TABLE, &name());
+    let files = table.write_data(&spec, batches, &FileSettings::default()).await.expect("should write");
+    let commit = crate::lake::Commit {
+        node: NODE,
+        incarnation: NOW,
+        first_sequence: 1,
+        sequence: 1,
+        spec: &spec,
+        adds: &files.adds,
+    };
+    table.commit(commit).await.expect("should commit");
+
+    let read = deltalake::open_table(table.location()).await.expect("should open");
+    let session = deltalake::datafusion::prelude::SessionContext::new();
+    session.register_table("t", read.table_provider().await.expect("should provide")).expect("should register");
+    let columns: Vec<&str> = spec.columns.iter().map(|c| c.name.as_str()).chain(["date"]).collect();
+    let sql = format!("select {} from t", columns.join(", "));
+    let back = session.sql(&sql).await.expect("should plan").collect().await.expect("should run");
+    assert_eq!(arrow::util::pretty::pretty_format_batches(&back).expect("should format").to_string(), sent);
+}

@@ -1,0 +1,175 @@
+//! Tables and actions of other writers: what we append to, and what we refuse by name.
+
+use serde_json::{Value, json};
+
+use super::support::*;
+use crate::lake::{Error, Kind};
+use crate::schema::ColumnType;
+
+fn field(name: &str, kind: Value, nullable: bool) -> Value {
+    json!({ "name": name, "type": kind, "nullable": nullable, "metadata": {} })
+}
+
+fn our_fields() -> Vec<Value> {
+    vec![
+        field("ts", json!("timestamp"), false),
+        field("host", json!("string"), true),
+        field("load", json!("double"), true),
+        field("date", json!("date"), true),
+    ]
+}
+
+fn metadata(fields: Vec<Value>) -> Value {
+    json!({
+        "id": TABLE.to_string(),
+        "format": { "provider": "parquet", "options": {} },
+        "schemaString": json!({ "type": "struct", "fields": fields }).to_string(),
+        "partitionColumns": ["date"],
+        "configuration": {},
+        "createdTime": 0,
+    })
+}
+
+fn protocol() -> Value {
+    json!({ "minReaderVersion": 1, "minWriterVersion": 2 })
+}
+
+fn entry(protocol: &Value, metadata: &Value) -> String {
+    format!("{}\n{}", json!({ "protocol": protocol }), json!({ "metaData": metadata }))
+}
+
+/// Commits into a table that is there already.
+async fn commit_into(protocol: Value, metadata: Value) -> Result<(), Error> {
+    let (lake, store) = Faulty::lake([]);
+    store.put_entry(0, &entry(&protocol, &metadata)).await;
+    let table = lake.table(TABLE, &name());
+    let done = ten_rows(&table, 1).await;
+    assert_eq!(done.is_ok(), store.entry(1).await.is_some(), "a refused commit should write nothing");
+    done.map(drop)
+}
+
+/// The same actions, but committed by another writer while the table is in use.
+async fn commit_behind(protocol: Value, metadata: Value) -> Result<(), Error> {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    ten_rows(&table, 1).await.expect("should commit");
+    store.put_entry(2, &entry(&protocol, &metadata)).await;
+    let done = ten_rows(&table, 2).await;
+    assert_eq!(done.is_ok(), store.entry(3).await.is_some(), "a refused commit should write nothing");
+    if done.is_err() {
+        ten_rows(&table, 2).await.expect_err("should be refused again");
+    }
+    done.map(drop)
+}
+
+async fn refused(protocol: Value, metadata: Value) -> String {
+    let opened = commit_into(protocol.clone(), metadata.clone()).await.expect_err("should be refused");
+    let behind = commit_behind(protocol, metadata).await.expect_err("should be refused");
+    assert_eq!(opened.kind(), Kind::Refused, "{opened}");
+    assert_eq!(opened.to_string(), behind.to_string());
+    opened.to_string()
+}
+
+async fn accepted(protocol: Value, metadata: Value) {
+    commit_into(protocol.clone(), metadata.clone()).await.expect("should be accepted");
+    commit_behind(protocol, metadata).await.expect("should be accepted");
+}
+
+#[tokio::test]
+async fn columns_in_another_order_and_nullable_ones_of_others_are_fine() {
+    let mut fields = our_fields();
+    fields.reverse();
+    fields.push(field("note", json!("string"), true));
+    accepted(protocol(), metadata(fields)).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_does_not_take_our_rows_is_refused() {
+    let mut fields = our_fields();
+    fields[2] = field("load", json!("float"), true);
+    let error = refused(protocol(), metadata(fields)).await;
+    assert!(error.contains("column \"load\" is float in the table and double here"), "{error}");
+
+    let mut fields = our_fields();
+    fields.remove(1);
+    fields.push(field("site", json!("string"), false));
+    let error = refused(protocol(), metadata(fields)).await;
+    assert!(error.contains("column \"host\" is missing"), "{error}");
+    assert!(error.contains("column \"site\" must not be null"), "{error}");
+
+    let mut fields = our_fields();
+    fields[1] = field("host", json!("string"), false);
+    let error = refused(protocol(), metadata(fields)).await;
+    assert!(error.contains("column \"host\" may be null here"), "{error}");
+}
+
+#[tokio::test]
+async fn another_table_at_our_place_is_refused() {
+    let mut other = metadata(our_fields());
+    other["id"] = json!("1de1c4a0-5e5a-4c3e-9f63-2e8e1bb0a111");
+    let error = refused(protocol(), other).await;
+    assert!(error.contains("1de1c4a0") && error.contains("another name"), "{error}");
+}
+
+#[tokio::test]
+async fn another_partitioning_is_refused() {
+    let mut other = metadata(our_fields());
+    other["partitionColumns"] = json!(["host"]);
+    let error = refused(protocol(), other).await;
+    assert!(error.contains("partitioned by [\"host\"]"), "{error}");
+}
+
+#[tokio::test]
+async fn features_that_ask_something_of_writers_are_refused_by_name() {
+    let features = |names: &[&str]| json!({ "minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names });
+    accepted(features(&["appendOnly", "invariants", "changeDataFeed"]), metadata(our_fields())).await;
+    let error = refused(features(&["appendOnly", "rowTracking", "domainMetadata"]), metadata(our_fields())).await;
+    assert!(error.contains("does not write: domainMetadata, rowTracking;"), "{error}");
+}
+
+#[tokio::test]
+async fn features_are_refused_where_they_are_used() {
+    let legacy = json!({ "minReaderVersion": 1, "minWriterVersion": 4 });
+    accepted(legacy.clone(), metadata(our_fields())).await;
+
+    let mut checked = metadata(our_fields());
+    checked["configuration"] = json!({ "delta.constraints.positive": "load > 0" });
+    let error = refused(legacy.clone(), checked).await;
+    assert!(error.contains("delta.constraints.positive"), "{error}");
+
+    let mut fields = our_fields();
+    fields[3]["metadata"] = json!({ "delta.generationExpression": "CAST(ts AS DATE)" });
+    let error = refused(legacy, metadata(fields)).await;
+    assert!(error.contains("generatedColumns (column \"date\")"), "{error}");
+}
+
+#[tokio::test]
+async fn a_table_that_forgets_transactions_is_refused() {
+    let mut forgetful = metadata(our_fields());
+    forgetful["configuration"] = json!({ "delta.setTransactionRetentionDuration": "interval 1 days" });
+    let error = refused(protocol(), forgetful).await;
+    assert!(error.contains("interval 1 days"), "{error}");
+}
+
+#[test]
+fn nested_types_are_compared_to_the_leaves() {
+    use crate::lake::schema::{parse, problems};
+    let mut spec = spec();
+    for (name, kind) in [("tags", "map<string,string>"), ("path", "list<struct<a:long,b:decimal(20,0)>>")] {
+        spec.columns.push(column(name, kind.parse::<ColumnType>().expect("should be a type"), true));
+    }
+    let ours = crate::lake::schema::of(&spec).to_string();
+    assert_eq!(problems(&spec, &parse(&ours).expect("should parse")), Vec::<String>::new());
+    assert!(serde_json::from_str::<deltalake::kernel::StructType>(&ours).is_ok(), "the kernel should read it: {ours}");
+
+    let theirs = ours
+        .replace("decimal(20,0)", "decimal(10,0)")
+        .replace("\"valueContainsNull\":true", "\"valueContainsNull\":false");
+    assert_eq!(
+        problems(&spec, &parse(&theirs).expect("should parse")),
+        [
+            "items of \"tags\" may be null here and not in the table",
+            "column \"path[].b\" is decimal(10,0) in the table and decimal(20,0) here"
+        ]
+    );
+}
