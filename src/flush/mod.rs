@@ -1,0 +1,248 @@
+//! From open buckets to committed Delta versions.
+//!
+//! In flow order:
+//!
+//! - [`policy`]: when a bucket is sealed; a pure function;
+//! - [`scheduler`]: one task that looks at the store, asks the policy, starts jobs, and owns all their state;
+//! - [`ring`]: whose turn it is;
+//! - [`table`]: one table's queue: strictly in seal order, consecutive ready generations in one commit;
+//! - [`job`]: the jobs themselves: resolve, upload, commit;
+//! - [`encode`]: a generation's rows in file order.
+//!
+//! Absent here: the Delta log itself (`lake`), who may send (`admission`).
+
+pub mod encode;
+mod job;
+pub mod policy;
+mod ring;
+mod scheduler;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use penstock_store::{Incarnation, Lsn, Store, TableId};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::lake::{FileSettings, Lake};
+use crate::schema::registry::Registry;
+
+pub use scheduler::TableProgress;
+
+/// The `[flush]` settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Generations that are encoded and uploaded at the same time. Default 4, at least 1.
+    pub parallelism: usize,
+    /// Threads that encode. Default 2, at least 1.
+    pub threads: usize,
+    /// Time past a bucket's window before it is sealed, for rows on their way. Default 10s.
+    #[serde(with = "humantime_serde")]
+    pub grace: Duration,
+    /// A bucket is sealed once it has been open for this long, whether rows still arrive or not. Default 1m.
+    #[serde(with = "humantime_serde")]
+    pub max_age: Duration,
+    /// A bucket whose window has passed is not sealed before it has been open for this long: late rows come in crowds, and each
+    /// seal is a file. Default 5s.
+    #[serde(with = "humantime_serde")]
+    pub min_age: Duration,
+    /// A bucket is sealed at this many payload bytes. Default 64 MiB.
+    pub seal_bytes: bytesize::ByteSize,
+    /// A data file is closed at about this size. Default 256 MiB.
+    pub target_file_bytes: bytesize::ByteSize,
+    /// zstd level of the data files, 1 to 22. Default 1.
+    pub zstd_level: i32,
+    /// How long a shutdown may go on flushing; what is left then stays in the log. Default 20s.
+    #[serde(with = "humantime_serde")]
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            parallelism: 4,
+            threads: 2,
+            grace: Duration::from_secs(10),
+            max_age: Duration::from_secs(60),
+            min_age: Duration::from_secs(5),
+            seal_bytes: bytesize::ByteSize::mib(64),
+            target_file_bytes: bytesize::ByteSize::mib(256),
+            zstd_level: 1,
+            shutdown_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Options {
+    fn file_settings(&self) -> FileSettings {
+        let target = NonZeroU64::new(self.target_file_bytes.as_u64()).unwrap_or(NonZeroU64::MIN);
+        FileSettings { zstd_level: self.zstd_level, target_file_bytes: target, ..FileSettings::default() }
+    }
+}
+
+/// What the stages of a flush work with.
+#[derive(Debug)]
+struct Context {
+    store: Arc<Store>,
+    lake: Arc<Lake>,
+    registry: Arc<Registry>,
+    options: Options,
+}
+
+/// A commit that is in the table, as told to whoever keeps the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flushed {
+    pub table: TableId,
+    pub incarnation: Incarnation,
+    /// Highest seal sequence in the commit.
+    pub sequence: u64,
+    pub version: u64,
+    pub rows: u64,
+    /// Of the data files; 0 where an earlier attempt turned out to have landed.
+    pub bytes: u64,
+}
+
+/// Why a demanded flush is not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlushError {
+    #[error("not everything was flushed in time: {left} generations are left{reason}")]
+    Timeout { left: usize, reason: String },
+    #[error("the log refuses to seal: {0}")]
+    Log(#[from] penstock_store::AppendError),
+}
+
+/// Longest that a demanded flush waits, whatever it was told.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Flushes in the background until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Flusher {
+    context: Arc<Context>,
+    shared: Arc<scheduler::Shared>,
+    scheduler: Mutex<Option<JoinHandle<()>>>,
+    _control: Threads,
+    _encoders: Threads,
+}
+
+/// A runtime that may be dropped anywhere, also on a thread that must not wait.
+#[derive(Debug)]
+struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn start(count: usize, name: &str) -> std::io::Result<(Self, Handle)> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(count.max(1)).thread_name(name).enable_all().build()?;
+        let handle = runtime.handle().clone();
+        Ok((Self(Some(runtime)), handle))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // A commit that is cut off here is settled by the table's own log at the next start.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Flusher {
+    /// Starts the threads. `relief` tells how many bytes the node wants on their way to Delta; `flushed` hears of each commit.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn start(
+        store: Arc<Store>,
+        lake: Arc<Lake>,
+        registry: Arc<Registry>,
+        options: Options,
+        relief: impl Fn() -> u64 + Send + Sync + 'static,
+        flushed: tokio::sync::mpsc::UnboundedSender<Flushed>,
+    ) -> std::io::Result<Self> {
+        let (control, control_handle) = Threads::start(2, "penstock-flush")?;
+        let (encoders, encoders_handle) = Threads::start(options.threads, "penstock-encode")?;
+        let context = Arc::new(Context { store, lake, registry, options });
+        let shared = Arc::new(scheduler::Shared::default());
+        let (ours, theirs) = (Arc::clone(&context), Arc::clone(&shared));
+        let running = scheduler::supervise(ours, theirs, Arc::new(relief), encoders_handle, flushed);
+        let scheduler = Mutex::new(Some(control_handle.spawn(running)));
+        Ok(Self { context, shared, scheduler, _control: control, _encoders: encoders })
+    }
+
+    /// How far each table is.
+    pub fn progress(&self, table: TableId) -> TableProgress {
+        self.shared.tables.get(&table).map(|p| p.clone()).unwrap_or_default()
+    }
+
+    /// Seals what is open in these tables and waits until all of it is in Delta. Tables that wait after a failure are tried at once.
+    ///
+    /// # Errors
+    /// [`FlushError::Timeout`] with what is left; it goes on being flushed in the background.
+    pub async fn flush(&self, tables: &[TableId], timeout: Duration) -> Result<(), FlushError> {
+        let deadline = Instant::now() + timeout.min(MAX_WAIT);
+        let mut wanted: HashMap<TableId, HashSet<Lsn>> = HashMap::new();
+        let mut seals = Vec::new();
+        for table in tables {
+            for view in self.context.store.view(*table).generations {
+                let generation = view.generation();
+                wanted.entry(*table).or_default().insert(generation.first_lsn);
+                if generation.seal().is_none() {
+                    seals.push(self.context.store.seal(*table, generation.bucket, generation.first_lsn).wait());
+                }
+            }
+        }
+        let sealed = timeout_at(deadline, futures::future::try_join_all(seals)).await;
+        self.shared.demand(wanted.keys().copied());
+        if let Ok(sealed) = sealed {
+            drop(sealed?);
+        }
+        loop {
+            wanted.retain(|table, names| {
+                let generations = self.context.store.view(*table).generations;
+                let left = generations.iter().map(|g| g.generation().first_lsn).filter(|lsn| names.contains(lsn));
+                *names = left.collect();
+                !names.is_empty()
+            });
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(self.timed_out(&wanted));
+            }
+            // Asking costs by the table.
+            let pause =
+                Duration::from_millis(10) + Duration::from_micros(10) * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+        }
+    }
+
+    fn timed_out(&self, wanted: &HashMap<TableId, HashSet<Lsn>>) -> FlushError {
+        let left = wanted.values().map(HashSet::len).sum();
+        let stuck = wanted.keys().find_map(|table| self.progress(*table).last_error);
+        let reason = stuck.map_or_else(String::new, |e| format!("; the last error was: {e}"));
+        FlushError::Timeout { left, reason }
+    }
+
+    /// Ends the scheduler and drops its tasks. A commit that is cut off here is settled by the table's own log at the next start.
+    pub async fn stop(&self) {
+        self.shared.stop();
+        let scheduler = self.scheduler.lock().take();
+        if let Some(scheduler) = scheduler
+            && let Err(error) = scheduler.await
+        {
+            tracing::error!(%error, "the flush scheduler");
+        }
+    }
+}
+
+#[cfg(test)]
+mod kit;
+#[cfg(test)]
+mod tests;

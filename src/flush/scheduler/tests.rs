@@ -1,0 +1,272 @@
+//! The scheduler driven by hand, event by event.
+
+use super::*;
+use crate::flush::Options;
+use crate::flush::kit::{Kit, on_demand};
+use crate::lake::Lake;
+
+fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
+    relieved(kit, options, 0)
+}
+
+fn relieved(kit: &Kit, options: Options, relief: u64) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
+    let (flushed, heard) = mpsc::unbounded_channel();
+    let relief: Relief = Arc::new(move || relief);
+    let shared = Arc::new(Shared::default());
+    (Scheduler::new(&kit.context(options), &shared, &relief, &Handle::current(), &flushed), heard)
+}
+
+impl Scheduler {
+    async fn next(&mut self) -> Event {
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.tasks.join_next()).await;
+        finished(ended.expect("a task should end").expect("a task should be running"))
+    }
+
+    /// Handles what happens until nothing is going on.
+    async fn settle(&mut self) {
+        self.start_work();
+        while !self.tasks.is_empty() {
+            let event = self.next().await;
+            self.handle(event);
+            self.start_work();
+        }
+    }
+
+    /// Takes in what is sealed and asks the tables what they hold.
+    async fn take_in(&mut self) {
+        self.look(false);
+        let parallelism = std::mem::replace(&mut self.uploads, usize::MAX / 2);
+        self.settle().await;
+        self.uploads = parallelism;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_end_in_any_order_and_share_a_commit() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for hour in 0..3 {
+        kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+    }
+    kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, on_demand());
+    scheduler.take_in().await;
+    scheduler.start_work();
+    let mut uploads = Vec::new();
+    for _ in 0..3 {
+        uploads.push(scheduler.next().await);
+    }
+    uploads.sort_by_key(|event| match event {
+        Event::Uploaded { sealed, .. } => Reverse(sealed.seal.sequence),
+        _ => panic!("should be an upload"),
+    });
+    for (upload, commits) in uploads.into_iter().zip([0, 0, 1]) {
+        scheduler.handle(upload);
+        scheduler.start_work();
+        assert_eq!(scheduler.at_lake, commits);
+    }
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
+    let flushed = heard.try_recv().expect("should tell of the commit");
+    assert_eq!((flushed.sequence, flushed.version, flushed.rows), (3, 1, 15));
+    assert!(heard.try_recv().is_err(), "one commit should do");
+    assert_eq!(kit.unflushed_rows(table), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_are_limited_and_tables_take_turns() {
+    let kit = Kit::new();
+    let (large, small) = (kit.table("large").await, kit.table("small").await);
+    for hour in 0..4 {
+        kit.append(large, hour, 0..1).await;
+    }
+    kit.append(small, 0, 0..1).await;
+    for table in [large, small] {
+        kit.seal(table).await;
+    }
+    let (mut scheduler, _heard) = scheduler(&kit, Options { parallelism: 1, ..on_demand() });
+    scheduler.take_in().await;
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        scheduler.start_work();
+        assert_eq!(scheduler.uploads, 1);
+        loop {
+            let event = scheduler.next().await;
+            let uploaded = matches!(&event, Event::Uploaded { .. });
+            if let Event::Uploaded { sealed, .. } = &event {
+                order.push(sealed.generation.table);
+            }
+            scheduler.handle(event);
+            if uploaded {
+                break;
+            }
+        }
+    }
+    assert!(order[..2].contains(&small), "{order:?}");
+}
+
+/// A commit of an earlier attempt lands after the table was asked: the table then holds a part of what is to be committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_commit_of_a_part_is_found_out_and_the_rest_committed() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for hour in 0..3 {
+        kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+    }
+    let sealed = kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, on_demand());
+    scheduler.take_in().await;
+    scheduler.start_work();
+    let mut uploads = Vec::new();
+    for _ in 0..3 {
+        uploads.push(scheduler.next().await);
+    }
+    // Another handle, as the process had before it was killed.
+    let before = Lake::open(&lake::Options::default(), kit.dir.path()).expect("should open the lake");
+    let known = kit.registry.by_id(table).expect("should be known");
+    let files = job::upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
+    let late = lake::Commit {
+        node: kit.store.node(),
+        incarnation: sealed[0].seal.incarnation,
+        first_sequence: 1,
+        sequence: 1,
+        spec: &known.spec,
+        adds: &files.adds,
+    };
+    before.table(table, &known.spec.name).commit(late).await.expect("should commit");
+    for upload in uploads {
+        scheduler.handle(upload);
+    }
+    scheduler.start_work();
+    let refused = scheduler.next().await;
+    assert!(matches!(&refused, Event::Committed { result: Err(error), .. } if error.is_stale()));
+    scheduler.handle(refused);
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
+    let told: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).map(|f| (f.sequence, f.rows)).collect();
+    assert_eq!(told, [(1, 5), (3, 10)]);
+}
+
+/// Tasks that are cut off, as by a panic of the scheduler, may land all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_begins_anew_in_the_middle_of_a_commit_writes_nothing_twice() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for round in 0..20_i64 {
+        kit.append(table, round, round * 5..round * 5 + 5).await;
+        kit.seal(table).await;
+        let (mut scheduler, _heard) = scheduler(&kit, on_demand());
+        scheduler.take_in().await;
+        scheduler.start_work();
+        let upload = scheduler.next().await;
+        scheduler.handle(upload);
+        scheduler.start_work();
+        tokio::time::sleep(Duration::from_micros(u64::try_from(round).expect("should fit") * 300)).await;
+    }
+    let (mut scheduler, _heard) = scheduler(&kit, on_demand());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(table).await, (0..100).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_pressure_the_largest_buckets_are_sealed_and_no_more_than_needed() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for (hour, rows) in [(0, 20_000), (1, 40_000), (2, 20_000)] {
+        kit.append(table, hour, 0..rows).await;
+    }
+    let (mut scheduler, _heard) = relieved(&kit, on_demand(), 500_000);
+    scheduler.look(true);
+    let event = scheduler.next().await;
+    assert!(matches!(event, Event::Sealed(Ok(()))));
+    scheduler.handle(event);
+    let sealed = kit.store.summaries().remove(0).sealed;
+    assert_eq!(sealed.iter().map(|s| s.generation.bucket.start / 3_600_000_000).collect::<Vec<_>>(), [1]);
+    // It is on its way now.
+    scheduler.look(true);
+    assert!(!scheduler.sealing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_that_cannot_be_read_stops_its_table_only() {
+    let kit = Kit::new();
+    let (bad, good) = (kit.table("bad").await, kit.table("good").await);
+    for table in [bad, good] {
+        kit.append(table, 0, 0..3).await;
+    }
+    let broken = penstock_store::SliceInput {
+        table: bad,
+        schema_version: 1,
+        encoding: 99,
+        bucket: penstock_store::Bucket { start: 3_600_000_000, width: 3_600_000_000 },
+        rows: 1,
+        min_time: 0,
+        max_time: 0,
+        payload: bytes::Bytes::from_static(b"?"),
+    };
+    kit.store.append(vec![broken]).expect("should be a record").wait().await.expect("should append");
+    for table in [bad, good] {
+        kit.seal(table).await;
+    }
+    let (mut scheduler, _heard) = scheduler(&kit, on_demand());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!(kit.unflushed_rows(good), 0);
+    // The pause after the failure is over.
+    scheduler.shared.demand([bad].into_iter());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(bad).await, [0, 1, 2], "what is before it is committed");
+    assert_eq!(kit.unflushed_rows(bad), 1, "it is kept");
+    let error = scheduler.shared.tables.get(&bad).and_then(|p| p.last_error.clone()).expect("should say why");
+    assert!(error.contains("encoding 99"), "{error}");
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_of_its_task() {
+    let fails = async { if Instant::now().elapsed() < Duration::MAX { panic!("oh {}", 1) } else { Ok(()) } };
+    let error = job::guarded(fails).await.expect_err("should fail");
+    assert_eq!(error.to_string(), "it panicked: oh 1");
+}
+
+#[tokio::test]
+async fn a_scheduler_that_panics_begins_anew_and_one_that_is_stopped_does_not() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    kit.append(table, 0, 0..3).await;
+    let shared = Arc::new(Shared::default());
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let relief: Relief = Arc::new(move || {
+        assert!(!first.swap(false, std::sync::atomic::Ordering::SeqCst), "only once");
+        0
+    });
+    let (flushed, mut heard) = mpsc::unbounded_channel();
+    let options = Options { max_age: Duration::ZERO, ..Options::default() };
+    let running = supervise(kit.context(options), Arc::clone(&shared), relief, Handle::current(), flushed);
+    let running = tokio::spawn(running);
+    let told = tokio::time::timeout(Duration::from_secs(30), heard.recv()).await.expect("should flush");
+    assert_eq!(told.map(|f| f.rows), Some(3));
+    shared.stop();
+    tokio::time::timeout(Duration::from_secs(30), running).await.expect("should stop").expect("should end well");
+}
+
+/// A full disk may refuse the record that would make room. It is written as soon as there is some.
+#[tokio::test]
+async fn a_commit_record_that_finds_no_space_is_written_later() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    kit.append(table, 0, 0..3).await;
+    let seal = kit.seal(table).await[0].seal;
+    kit.fs.set_capacity(0);
+    let define = || penstock_store::Define { table, schema_version: 1, body: bytes::Bytes::from(vec![b' '; 60_000]) };
+    while kit.store.define(define()).expect("should be a definition").wait().await.is_ok() {}
+    let commit = Commit { table, incarnation: seal.incarnation, sequence: seal.sequence, version: 1 };
+    let recording = record(Arc::clone(&kit.store), commit, kit.store.commit(commit));
+    let mut recording = std::pin::pin!(recording);
+    assert!(tokio::time::timeout(BACK_OFF / 2, &mut recording).await.is_err());
+    assert_eq!(kit.unflushed_rows(table), 3);
+    kit.fs.set_capacity(u64::MAX);
+    tokio::time::timeout(BACK_OFF * 20, recording).await.expect("should be recorded");
+    assert_eq!(kit.unflushed_rows(table), 0);
+}

@@ -1,0 +1,123 @@
+use super::*;
+use crate::flush::kit::Kit;
+
+/// A queue over `count` sealed generations of one start.
+async fn queue(count: i64) -> (Queue, Vec<Sealed>) {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for hour in 0..count {
+        kit.append(table, hour, 0..hour + 1).await;
+    }
+    let sealed = kit.seal(table).await;
+    let mut queue = Queue::default();
+    assert!(queue.enqueue(sealed.clone()));
+    (queue, sealed)
+}
+
+fn files(rows: u64) -> DataFiles {
+    DataFiles { rows, bytes: rows * 100, ..DataFiles::default() }
+}
+
+#[tokio::test]
+async fn nothing_is_uploaded_or_committed_before_the_table_was_asked() {
+    let (mut queue, sealed) = queue(1).await;
+    let now = Instant::now();
+    assert!(queue.next_upload(now).is_none() && queue.ready(now).is_none());
+    queue.resolved = true;
+    assert_eq!(queue.next_upload(now).expect("should be next").seal, sealed[0].seal);
+    assert!(queue.next_upload(now).is_none(), "it is being uploaded already");
+}
+
+#[tokio::test]
+async fn commits_wait_for_the_front_and_take_all_that_follows() {
+    let (mut queue, sealed) = queue(4).await;
+    let now = Instant::now();
+    queue.resolved = true;
+    while queue.next_upload(now).is_some() {}
+    for i in [2, 1] {
+        queue.uploaded(&sealed[i], Some(files(1)));
+        assert!(queue.ready(now).is_none(), "the front is not ready");
+    }
+    queue.uploaded(&sealed[0], Some(files(5)));
+    let ready = queue.ready(now).expect("should be ready");
+    assert_eq!((ready.first_sequence, ready.sequence, ready.files.rows, ready.files.bytes), (1, 3, 7, 700));
+    queue.busy = true;
+    assert!(queue.ready(now).is_none(), "one commit at a time");
+    queue.busy = false;
+    let released = queue.committed(ready.incarnation, 3);
+    assert_eq!(released, Released { generations: 3, rows: 1 + 2 + 3 });
+    assert!(queue.ready(now).is_none() && !queue.is_empty());
+}
+
+#[tokio::test]
+async fn the_list_is_taken_in_once() {
+    let (mut queue, sealed) = queue(3).await;
+    assert!(!queue.enqueue(sealed.clone()));
+    let incarnation = sealed[0].seal.incarnation;
+    queue.committed(incarnation, 2);
+    assert!(!queue.enqueue(sealed[1..].to_vec()), "what has left must not come back");
+    assert_eq!(queue.committed(incarnation, 9), Released { generations: 1, rows: 3 });
+    assert!(queue.is_empty());
+    assert_eq!(queue.moving_bytes(), 0);
+}
+
+#[tokio::test]
+async fn an_upload_that_ends_after_its_generation_left_is_ignored() {
+    let (mut queue, sealed) = queue(2).await;
+    let now = Instant::now();
+    queue.resolved = true;
+    while queue.next_upload(now).is_some() {}
+    queue.committed(sealed[0].seal.incarnation, 1);
+    queue.uploaded(&sealed[0], Some(files(1)));
+    assert!(queue.ready(now).is_none());
+    queue.uploaded(&sealed[1], Some(files(2)));
+    assert_eq!(queue.ready(now).expect("should be ready").first_sequence, 2);
+}
+
+#[tokio::test]
+async fn a_failed_upload_is_next_again_after_a_pause_that_grows() {
+    let (mut queue, sealed) = queue(1).await;
+    let mut now = Instant::now();
+    queue.resolved = true;
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        let sealed = queue.next_upload(now).expect("should be next");
+        queue.uploaded(&sealed, None);
+        queue.failed(now);
+        queue.failed(now);
+        assert!(queue.next_upload(now).is_none() && queue.moving_bytes() == 0);
+        let end = queue.paused_until.expect("should pause");
+        pauses.push(end - now);
+        now = end;
+    }
+    assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
+    assert_eq!(pauses[11], MAX_PAUSE);
+    queue.failed(now);
+    queue.retry_now();
+    assert!(queue.next_upload(now).is_some());
+    queue.uploaded(&sealed[0], Some(files(1)));
+    queue.committed(sealed[0].seal.incarnation, 1);
+    assert_eq!(queue.failures, 0);
+}
+
+#[tokio::test]
+async fn starts_do_not_share_a_commit() {
+    let mut kit = Kit::new();
+    let table = kit.table("cpu").await;
+    let mut queue = Queue { resolved: true, ..Queue::default() };
+    for _ in 0..2 {
+        kit.append(table, 0, 0..1).await;
+        kit.seal(table).await;
+        kit = kit.restart();
+    }
+    queue.enqueue(kit.store.summaries().remove(0).sealed);
+    let now = Instant::now();
+    while let Some(sealed) = queue.next_upload(now) {
+        queue.uploaded(&sealed, Some(files(1)));
+    }
+    let [first, second] = queue.incarnations()[..] else { panic!("should be two starts") };
+    let ready = queue.ready(now).expect("should be ready");
+    assert_eq!((ready.incarnation, ready.sequence, ready.files.rows), (first, 1, 1));
+    queue.committed(first, 1);
+    assert_eq!(queue.ready(now).expect("should be ready").incarnation, second);
+}
