@@ -1,0 +1,77 @@
+//! Status, flush on demand, health.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::body::Small;
+use super::reply::{ApiError, json};
+use crate::engine::Engine;
+use crate::schema::TableName;
+
+/// Longest that a demanded flush may be waited for.
+pub const MAX_FLUSH_WAIT: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FlushRequest {
+    /// All tables, if none are named.
+    tables: Option<Vec<TableName>>,
+    #[serde(with = "humantime_serde")]
+    timeout: Duration,
+}
+
+impl Default for FlushRequest {
+    fn default() -> Self {
+        Self { tables: None, timeout: Duration::from_secs(60) }
+    }
+}
+
+pub async fn status(State(engine): State<Arc<Engine>>) -> Response {
+    json(StatusCode::OK, &engine.status())
+}
+
+pub async fn flush(State(engine): State<Arc<Engine>>, Small(body): Small) -> Result<Response, ApiError> {
+    let request = if body.is_empty() { Ok(FlushRequest::default()) } else { serde_json::from_slice(&body) };
+    let request: FlushRequest = request.map_err(|e| {
+        ApiError::bad_request("bad_request", format!("the request cannot be read: {e}"))
+            .help(r#"for example {"tables":["cpu"],"timeout":"30s"}, or no body for all tables"#)
+    })?;
+    let tables = match request.tables {
+        None => engine.registry().all(),
+        Some(names) => {
+            let find = |name: &TableName| engine.registry().by_name(name).ok_or_else(|| ApiError::unknown_table(name));
+            names.iter().map(find).collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    let before: Vec<u64> = tables.iter().map(|t| engine.rows_flushed(t.id)).collect();
+    let ids: Vec<_> = tables.iter().map(|t| t.id).collect();
+    engine.flush(&ids, request.timeout.min(MAX_FLUSH_WAIT)).await?;
+    let done: Vec<_> = tables
+        .iter()
+        .zip(before)
+        .map(|(table, before)| {
+            serde_json::json!({
+                "table": table.spec.name,
+                "delta_version": engine.lake_table(table).published(),
+                "rows_flushed": engine.rows_flushed(table.id).saturating_sub(before),
+            })
+        })
+        .collect();
+    Ok(json(StatusCode::OK, &serde_json::json!({ "tables": done })))
+}
+
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+pub async fn readyz(State(engine): State<Arc<Engine>>) -> Result<&'static str, ApiError> {
+    match engine.unready() {
+        None => Ok("ready\n"),
+        Some(reason) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", reason)),
+    }
+}

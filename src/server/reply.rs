@@ -1,0 +1,261 @@
+//! Refusals. Each tells programs what to do by its status and code, and people by its message and help. Overload never looks
+//! permanent: 503 (or 507 for a full disk) with `Retry-After`.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use penstock_store::AppendError;
+
+use crate::admission::Refusal;
+use crate::flush::FlushError;
+use crate::ingest::post::{CreateError, PostError};
+use crate::ingest::{Reject, RejectKind};
+use crate::schema::name::NameError;
+use crate::{catalog, lake, query};
+
+/// What a request gets instead of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    pub status: StatusCode,
+    /// A stable word for programs.
+    pub code: &'static str,
+    pub message: String,
+    pub help: Option<Box<str>>,
+    /// Row and column at fault.
+    pub row: Option<u64>,
+    pub column: Option<Box<str>>,
+    pub retry_after: Option<Duration>,
+}
+
+/// Wait after a refusal that ends by itself within moments.
+const SHORTLY: Duration = Duration::from_secs(1);
+
+impl ApiError {
+    /// A refusal without further details.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status, code, message, help: None, row: None, column: None, retry_after: None }
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<Box<str>>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Says when to come again.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// 400.
+    pub fn bad_request(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// 404.
+    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not take this method")
+    }
+
+    /// 404 for a table.
+    pub fn unknown_table(name: &impl std::fmt::Display) -> Self {
+        Self::not_found("unknown_table", format!("table {name} does not exist"))
+            .help("declare it with PUT /v1/tables/{table}, or look at GET /v1/tables for the ones that exist")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut error = serde_json::json!({ "code": self.code, "message": self.message });
+        for (key, value) in [
+            ("help", self.help.map(|help| String::from(help).into())),
+            ("row", self.row.map(serde_json::Value::from)),
+            ("column", self.column.map(|column| String::from(column).into())),
+        ] {
+            if let Some(value) = value {
+                error[key] = value;
+            }
+        }
+        let mut response = json(self.status, &serde_json::json!({ "error": error }));
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, rounded up: earlier than that it would be refused again.
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// A JSON reply.
+pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => {
+            let mut response = Response::new(Body::from(bytes));
+            *response.status_mut() = status;
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "a reply cannot be written as JSON");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+impl From<NameError> for ApiError {
+    fn from(error: NameError) -> Self {
+        Self::bad_request("bad_table_name", error.to_string())
+    }
+}
+
+impl From<Reject> for ApiError {
+    fn from(reject: Reject) -> Self {
+        let status = match reject.status {
+            RejectKind::Invalid => StatusCode::BAD_REQUEST,
+            RejectKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            RejectKind::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            RejectKind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let (row, column) = (reject.row, reject.column.map(Into::into));
+        Self { row, column, ..Self::new(status, reject.code, reject.message).help(reject.help) }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::NeverFits { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).help(
+                "split the rows over several posts, or raise admission.max_in_flight and admission.max_unflushed",
+            ),
+            Refusal::Unflushed { retry_after, .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "over_unflushed_limit", message)
+                    .help("send the same post again after Retry-After; if this lasts, look at last_error in /v1/status")
+                    .retry_after(retry_after)
+            }
+            Refusal::InFlight { retry_after, .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "over_in_flight_limit", message)
+                    .help("send the same post again after Retry-After")
+                    .retry_after(retry_after)
+            }
+        }
+    }
+}
+
+impl From<AppendError> for ApiError {
+    fn from(error: AppendError) -> Self {
+        let message = error.to_string();
+        let unavailable = |code| Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message.clone()).retry_after(SHORTLY);
+        match error {
+            AppendError::QueueFull => unavailable("log_queue_full"),
+            AppendError::Closed => unavailable("shutting_down"),
+            AppendError::Poisoned { .. } => {
+                unavailable("log_stopped").help("the operator has to look at the disk and restart the server")
+            }
+            AppendError::NoSpace(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "no_space", message)
+                .help("appends go on by themselves once the disk has room")
+                .retry_after(Duration::from_secs(5)),
+            AppendError::TooLarge { .. } | AppendError::Encode(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+                    .help("split the rows over several posts")
+            }
+            AppendError::Undefined(..) | AppendError::MixedShards => internal(message),
+        }
+    }
+}
+
+/// 500, for what is our fault; logged, since nobody else may tell.
+pub fn internal(message: String) -> ApiError {
+    tracing::error!(error = message, "internal error");
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        let message = error.to_string();
+        match error {
+            CreateError::Differs(_) => Self::new(StatusCode::CONFLICT, "table_differs", message)
+                .help("GET /v1/tables/{table} shows its definition; use it as it is or choose another name"),
+            CreateError::Spec(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_definition", message),
+            CreateError::Log(error) => error.into(),
+            CreateError::Catalog(catalog::Error::Database(_)) => {
+                tracing::warn!(error = message, "a table was not made");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "catalog_unavailable", message).retry_after(SHORTLY)
+            }
+            CreateError::Catalog(_) | CreateError::Json(_) => internal(message),
+        }
+    }
+}
+
+impl From<PostError> for ApiError {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Reject(reject) => reject.into(),
+            PostError::UnknownTable(name) => Self::unknown_table(&name),
+            PostError::Refused(refusal) => refusal.into(),
+            PostError::Log(error) => error.into(),
+            PostError::Create(error) => error.into(),
+            PostError::Decoder(message) => internal(message),
+        }
+    }
+}
+
+impl From<query::Error> for ApiError {
+    fn from(error: query::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            query::Error::Invalid(_) => Self::bad_request("bad_query", message),
+            query::Error::Limit(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "query_limit", message)
+                .help("narrow the query, or raise the limits under [query]"),
+            query::Error::Values(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_value", message)
+                .help("nullif(x, 0) guards a division, try_cast(x as ...) gives null where a cast has no result"),
+            query::Error::Busy(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "queries_busy", message)
+                .help("run the query again after Retry-After, or raise the limits under [query]")
+                .retry_after(SHORTLY),
+            query::Error::Unavailable(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "lake_unavailable", message).retry_after(SHORTLY)
+            }
+            query::Error::Failed(_) => internal(message),
+            query::Error::Lake { source, .. } => Self { message, ..(*source).into() },
+        }
+    }
+}
+
+impl From<lake::Error> for ApiError {
+    fn from(error: lake::Error) -> Self {
+        let message = error.to_string();
+        match error.kind() {
+            lake::Kind::Unavailable | lake::Kind::Stale => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "lake_unavailable", message).retry_after(SHORTLY)
+            }
+            lake::Kind::Refused | lake::Kind::Settings | lake::Kind::Corrupt => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "lake_refused", message)
+            }
+        }
+    }
+}
+
+impl From<FlushError> for ApiError {
+    fn from(error: FlushError) -> Self {
+        let message = error.to_string();
+        match error {
+            FlushError::Timeout { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "flush_timeout", message)
+                .help("the rows are safe in the log and go on being flushed; /v1/status shows each table's last error"),
+            FlushError::Log(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

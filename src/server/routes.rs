@@ -1,0 +1,26 @@
+//! Which path goes where.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use super::{admin, rows, sql, tables};
+use crate::engine::Engine;
+use crate::server::reply::ApiError;
+
+/// The whole API.
+pub fn router(engine: Arc<Engine>) -> Router {
+    Router::new()
+        .route("/v1/tables/{table}/rows", post(rows::post))
+        .route("/v1/tables/{table}", get(tables::show).put(tables::declare))
+        .route("/v1/tables", get(tables::list))
+        .route("/v1/sql", post(sql::query))
+        .route("/v1/status", get(admin::status))
+        .route("/v1/flush", post(admin::flush))
+        .route("/healthz", get(admin::healthz))
+        .route("/readyz", get(admin::readyz))
+        .fallback(async || ApiError::not_found("no_such_path", "there is nothing at this path"))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .with_state(engine)
+}

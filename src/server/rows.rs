@@ -1,0 +1,118 @@
+//! `POST /v1/tables/{table}/rows`.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::body;
+use super::reply::{ApiError, internal, json};
+use super::tables::Named;
+use crate::admission::Lease;
+use crate::engine::Engine;
+use crate::ingest::post::Post;
+use crate::ingest::{ContentEncoding, Format};
+use crate::schema::{TableName, TimeUnit};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    /// Unit of epoch numbers, for a table that this post creates.
+    time_unit: Option<String>,
+}
+
+type ParametersResult = Result<Query<Parameters>, QueryRejection>;
+
+/// What a post says about its body.
+struct Request {
+    table: TableName,
+    format: Format,
+    encoding: ContentEncoding,
+    time_unit: Option<TimeUnit>,
+}
+
+impl Request {
+    fn read(table: &str, parameters: ParametersResult, headers: &HeaderMap) -> Result<Self, ApiError> {
+        let Query(parameters) = parameters.map_err(|e| ApiError::bad_request("bad_parameter", e.body_text()))?;
+        let time_unit = parameters.time_unit.map(|unit| unit.parse::<TimeUnit>()).transpose();
+        let time_unit = time_unit.map_err(|e| ApiError::bad_request("bad_parameter", e.to_string()))?;
+        Ok(Self { table: table.parse()?, format: format(headers)?, encoding: encoding(headers)?, time_unit })
+    }
+}
+
+pub async fn post(
+    State(engine): State<Arc<Engine>>,
+    Named(table): Named,
+    parameters: ParametersResult,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let request = match Request::read(&table, parameters, &headers) {
+        Ok(request) => request,
+        Err(error) => {
+            body::discard(&headers, body).await;
+            return Err(error);
+        }
+    };
+    let Request { table, format, encoding, time_unit } = request;
+    let (body, mut lease) = receive(&engine, &headers, body).await?;
+    let post = Post { table: table.clone(), format, encoding, time_unit, body };
+    // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
+    let work = tokio::spawn(async move { engine.ingest().post(post, &mut lease).await });
+    let receipt = work.await.map_err(|e| internal(format!("a post was not finished: {e}")))??;
+    Ok(json(
+        StatusCode::OK,
+        &serde_json::json!({
+            "table": table,
+            "rows": receipt.rows,
+            "durability": "synced",
+            "receipt": receipt.to_string(),
+            "created": receipt.created,
+        }),
+    ))
+}
+
+fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
+    let unsupported = |message: String| {
+        ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_type", message)
+            .help("send Content-Type: application/x-ndjson, application/json or application/vnd.apache.arrow.stream")
+    };
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Err(unsupported("the request has no Content-Type".to_owned()));
+    };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let shown: String = text.chars().take(100).collect();
+    Format::from_content_type(&text).ok_or_else(|| unsupported(format!("Content-Type {shown:?} is not read here")))
+}
+
+fn encoding(headers: &HeaderMap) -> Result<ContentEncoding, ApiError> {
+    let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(ContentEncoding::Identity) };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let shown: String = text.chars().take(100).collect();
+    ContentEncoding::from_header(&text).ok_or_else(|| {
+        let message = format!("Content-Encoding {shown:?} is not read here");
+        ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", message)
+            .help("send the body as it is, or with gzip or zstd")
+    })
+}
+
+/// Receives the body under a lease, within the limits on size and time.
+async fn receive(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(Bytes, Lease), ApiError> {
+    let max = engine.ingest().options().max_body.as_u64();
+    // Grows with what is told, then with what comes: a sender that tells no length holds no room that it does not use.
+    let mut lease = engine.lease(0)?;
+    let body = body::receive(headers, body, body::deadline(engine), |held| {
+        if held > max {
+            let error =
+                ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", format!("the body is over {max} bytes"));
+            return Err(error.help("split the rows over several posts, or raise ingest.max_body"));
+        }
+        Ok(engine.grow(&mut lease, held)?)
+    });
+    let body = body.await?;
+    Ok((body, lease))
+}
