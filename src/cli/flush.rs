@@ -1,0 +1,50 @@
+//! `penstock flush`: acknowledged rows into their Delta tables, now.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::client::Client;
+use super::{Error, ServerArgs, show};
+use crate::schema::TableName;
+
+const AFTER_HELP: &str = "\
+Examples:
+  penstock flush                     all tables
+  penstock flush cpu demo.memory     these two
+  penstock flush --timeout 5m        wait longer
+
+Rows are safe and visible to SQL without a flush; other Delta readers see them after it.";
+
+/// What `penstock flush` is told.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct FlushArgs {
+    /// Tables to flush, `name` or `namespace.name`; all without
+    #[arg(value_name = "TABLE")]
+    tables: Vec<TableName>,
+    /// Longest wait for the commits
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Flushes and prints what came of it.
+pub async fn run(args: &FlushArgs) -> Result<(), Error> {
+    let client = Client::new(&args.server.url)?;
+    let wanted = (!args.tables.is_empty()).then_some(args.tables.as_slice());
+    let flushed = client.flush(wanted, args.timeout).await?;
+    let mut out = io::stdout().lock();
+    if flushed.is_empty() {
+        writeln!(out, "no tables")?;
+        return Ok(());
+    }
+    let mut table = show::table(&["table", ">rows flushed", ">Delta version"]);
+    for row in &flushed {
+        table.add_row([show::plain(&row.table), show::count(row.rows_flushed), show::optional(row.delta_version)]);
+    }
+    writeln!(out, "{table}")?;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! `penstock serve`: the server in this process, until a signal ends it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::ServeArgs;
+use crate::config::{self, Config};
+use crate::engine::{Engine, StartError};
+use crate::server::Server;
+
+/// Why the server did not run.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    #[error("{0:?} is not an address to listen on, such as 127.0.0.1:8750")]
+    Listen(String),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: std::net::SocketAddr, source: std::io::Error },
+    #[error("cannot write the port file: {0}")]
+    PortFile(std::io::Error),
+    #[error("serving: {0}")]
+    Serve(std::io::Error),
+    #[error("starting the runtime: {0}")]
+    Runtime(std::io::Error),
+}
+
+impl ServeError {
+    /// What to do about it.
+    fn help(&self) -> Option<&'static str> {
+        use penstock_store::OpenError;
+        Some(match self {
+            Self::Config(_) => "config/penstock.toml in the source tree shows every key with its default",
+            Self::Bind { .. } => "another server may be running there; choose another address with --listen",
+            Self::Start(StartError::Store(OpenError::Locked { .. })) => {
+                "stop the other server first, or choose another directory with --data-dir"
+            }
+            Self::Start(StartError::Store(OpenError::Corrupt { .. } | OpenError::Layout { .. })) => {
+                "nothing was changed; restore the file from a copy of this very node, or keep the directory for examination"
+            }
+            Self::Start(StartError::Store(OpenError::CountChanged { .. })) => {
+                "set the stored value again, or start with a new data directory"
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Runs the server until it is told to stop.
+pub fn run(args: ServeArgs) -> ExitCode {
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = format!("error: {error}\n");
+            if let Some(help) = error.help() {
+                text.push_str(&format!("help: {help}\n"));
+            }
+            // Nobody is left to tell if standard error is gone.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<(), ServeError> {
+    let config = settings(&args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    runtime.block_on(async {
+        let engine = Engine::start(config).await?;
+        let address = engine.config().server.listen;
+        let bound = Server::bind(Arc::clone(&engine)).await;
+        let server = match bound {
+            Ok(server) => server,
+            Err(source) => {
+                engine.stop().await;
+                return Err(ServeError::Bind { address, source });
+            }
+        };
+        let address = server.address().map_err(ServeError::Serve)?;
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "listening beyond loopback without tokens or TLS: anybody who can connect can read and write");
+        }
+        if let Some(path) = &args.port_file {
+            write_port_file(path, &address.to_string()).map_err(ServeError::PortFile)?;
+        }
+        tracing::info!(%address, data_dir = %engine.config().data_dir.display(), "ready");
+        let served = server.run(until_signal()).await;
+        tracing::info!("draining");
+        engine.stop().await;
+        served.map_err(ServeError::Serve)
+    })
+}
+
+fn settings(args: &ServeArgs) -> Result<Config, ServeError> {
+    let mut config = Config::load(args.config.as_deref(), &args.settings)?;
+    if let Some(dir) = &args.data_dir {
+        config.data_dir.clone_from(dir);
+    }
+    if let Some(listen) = &args.listen {
+        config.server.listen = listen.parse().map_err(|_| ServeError::Listen(listen.clone()))?;
+    }
+    Ok(config)
+}
+
+/// Whole or not at all: whoever waits for the file must not read half an address.
+fn write_port_file(path: &Path, address: &str) -> std::io::Result<()> {
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, address)?;
+    std::fs::rename(&temporary, path)
+}
+
+async fn until_signal() {
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "SIGTERM is not watched for");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = terminate => {}
+        result = tokio::signal::ctrl_c() => {
+            if let Err(error) = result {
+                tracing::warn!(%error, "Ctrl-C is not watched for");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `penstock status`: how a server is doing.
+
+use std::io::{self, Write};
+
+use clap::Args;
+
+use super::client::{Client, ShardStatus, Status, TableStatus};
+use super::{Error, ServerArgs, show};
+
+const AFTER_HELP: &str = "\
+Examples:
+  penstock status
+  penstock status --json | jq .store
+  penstock status --url http://10.0.0.7:8750";
+
+/// What `penstock status` is told.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct StatusArgs {
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Asks and prints.
+pub async fn run(args: &StatusArgs) -> Result<(), Error> {
+    let client = Client::new(&args.server.url)?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        let status = client.status_json().await?;
+        writeln!(out, "{status:#}")?;
+    } else {
+        let status = client.status().await?;
+        out.write_all(render(&status).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The state for people, some lines and two tables.
+pub(super) fn render(status: &Status) -> String {
+    let ready = match (&status.reason, status.ready) {
+        (_, true) => "ready".to_owned(),
+        (Some(reason), false) => format!("NOT READY: {reason}"),
+        (None, false) => "NOT READY".to_owned(),
+    };
+    let mut text = format!(
+        "{}\n\n{}\n",
+        show::facts([
+            (
+                "server",
+                format!("penstock {}, {ready}, up {}", status.version, show::uptime(status.uptime_seconds as u64))
+            ),
+            ("node", format!("{}, incarnation {}", status.node, status.incarnation)),
+            ("lake", status.lake_url.clone()),
+            ("process", process(status)),
+            ("unflushed", unflushed(status)),
+            ("admission", admission(status)),
+            ("log", log(status)),
+        ])
+        .trim_fmt(),
+        shards(&status.store.shards)
+    );
+    if status.tables.is_empty() {
+        text.push_str("\nno tables yet: post rows to /v1/tables/NAME/rows, or run `penstock tables create`\n");
+    } else {
+        text.push_str(&format!("\n{}\n", tables(&status.tables)));
+    }
+    for table in &status.tables {
+        if let Some(error) = &table.last_error {
+            text.push_str(&format!("\n{}: {}\n", show::plain(&table.table), show::plain(error)));
+        }
+    }
+    text
+}
+
+fn process(status: &Status) -> String {
+    let process = &status.process;
+    format!("{:.1} s of CPU, {} of memory", process.cpu_seconds, show::bytes(process.resident_bytes))
+}
+
+fn unflushed(status: &Status) -> String {
+    let store = &status.store;
+    format!("{} rows, {}", show::count(store.unflushed_rows), show::bytes(store.unflushed_bytes))
+}
+
+fn admission(status: &Status) -> String {
+    let admission = &status.admission;
+    format!(
+        "{} of at most {} in use; {} posts refused",
+        show::bytes(admission.in_flight_bytes),
+        show::bytes(admission.limit_bytes),
+        show::count(admission.refusals)
+    )
+}
+
+fn log(status: &Status) -> String {
+    let store = &status.store;
+    format!(
+        "{} records in {} groups, {} syncs; {} written for {} of payload",
+        show::count(store.records),
+        show::count(store.groups),
+        show::count(store.syncs),
+        show::bytes(store.written_bytes),
+        show::bytes(store.payload_bytes)
+    )
+}
+
+fn shards(shards: &[ShardStatus]) -> comfy_table::Table {
+    let mut table = show::table(&[">shard", ">durable LSN", ">log kept", "state"]);
+    for shard in shards {
+        table.add_row([
+            shard.shard.to_string(),
+            shard.durable_lsn.to_string(),
+            show::bytes(shard.retained_bytes),
+            shard.poisoned.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("POISONED: {}", show::plain(why))),
+        ]);
+    }
+    table
+}
+
+fn tables(tables: &[TableStatus]) -> comfy_table::Table {
+    let mut table = show::table(&["table", ">open", ">sealed", ">unflushed rows", ">bytes", ">Delta version", "state"]);
+    for row in tables {
+        table.add_row([
+            show::plain(&row.table),
+            show::count(row.open_generations),
+            show::count(row.sealed_generations),
+            show::count(row.unflushed_rows),
+            show::bytes(row.unflushed_bytes),
+            show::optional(row.delta_version),
+            if row.last_error.is_some() { "FAILING, see below" } else { "ok" }.to_owned(),
+        ]);
+    }
+    table
+}

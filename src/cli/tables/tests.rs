@@ -1,0 +1,79 @@
+use clap::Parser;
+
+use super::column::{ColumnError, ColumnFlag};
+use super::{TablesCommand, create};
+use crate::cli::client::Client;
+use crate::cli::stub::Stub;
+use crate::cli::{Cli, Command};
+use crate::schema::ColumnType;
+
+fn column(text: &str) -> Result<(String, ColumnType, bool), ColumnError> {
+    text.parse::<ColumnFlag>().map(|flag| (flag.0.name, flag.0.kind, flag.0.nullable))
+}
+
+#[test]
+fn columns_are_read() {
+    assert_eq!(column("ts:timestamp!"), Ok(("ts".to_owned(), ColumnType::Timestamp, false)));
+    assert_eq!(column("v : double"), Ok(("v".to_owned(), ColumnType::Double, true)));
+    let nested = column("s:struct<a:long,b:string>!").unwrap();
+    assert_eq!(nested.1.to_string(), "struct<a:long,b:string>");
+    assert!(!nested.2);
+}
+
+#[test]
+fn what_is_no_column_is_explained() {
+    for bad in ["ts", ":long", "a:", "a:!"] {
+        assert_eq!(column(bad), Err(ColumnError::Shape), "{bad}");
+    }
+    let error = column("a:varchar").unwrap_err().to_string();
+    assert!(error.contains("varchar") && error.contains("timestamp"), "{error}");
+    let usage = Cli::try_parse_from(["penstock", "tables", "create", "t", "--column", "a:varchar"]).unwrap_err();
+    assert_eq!(usage.exit_code(), 2);
+}
+
+#[tokio::test]
+async fn the_flags_become_the_definition() {
+    let stub = Stub::start().await;
+    let url = stub.url();
+    let line = "penstock tables create demo.cpu --column ts:timestamp! --column host:string --event-time ts \
+                --event-time-unit ms --bucket 15m --no-partition --sort host --url";
+    let words: Vec<&str> = line.split_whitespace().chain([url.as_str()]).collect();
+    let Command::Tables(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not tables") };
+    let TablesCommand::Create(args) = args.command else { panic!("not create") };
+    let sent = serde_json::to_value(args.definition()).unwrap();
+    assert_eq!(
+        sent,
+        serde_json::json!({
+            "columns": [{"name": "ts", "type": "timestamp", "nullable": false},
+                        {"name": "host", "type": "string", "nullable": true}],
+            "event_time": "ts", "event_time_unit": "ms", "bucket": "15m", "partition": false, "sort": ["host"],
+        })
+    );
+    assert!(create(&args).await.unwrap().starts_with("created demo.cpu\n"));
+    assert!(create(&args).await.unwrap().starts_with("is already there as demo.cpu\n"));
+    let client = Client::new(&url).unwrap();
+    let listed = super::list(&client.tables().await.unwrap());
+    assert!(listed.contains("demo.cpu") && listed.contains("ts (numbers count ms)"), "{listed}");
+    let shown = super::show_table(&client.table(&args.table).await.unwrap());
+    assert!(shown.contains("file:///nowhere/demo.cpu") && shown.contains("timestamp"), "{shown}");
+}
+
+#[tokio::test]
+async fn status_shows_tables_and_their_trouble() {
+    let stub = Stub::start().await;
+    let client = Client::new(&stub.url()).unwrap();
+    let empty = crate::cli::status::render(&client.status().await.unwrap());
+    assert!(empty.contains("no tables yet"), "{empty}");
+    let definition = crate::cli::client::CreateTable {
+        columns: Vec::new(),
+        event_time: None,
+        event_time_unit: None,
+        bucket: None,
+        partition: false,
+        sort: Vec::new(),
+    };
+    client.create(&"cpu".parse().unwrap(), &definition).await.unwrap();
+    let text = crate::cli::status::render(&client.status().await.unwrap());
+    assert!(text.contains("ready, up 1m 1s") && text.contains("8.0 KiB"), "{text}");
+    assert!(text.contains("FAILING") && text.contains("default.cpu: no space left on device"), "{text}");
+}
