@@ -11,14 +11,15 @@
 //! * **Data and entries become durable separately.** [`File::sync_data`] covers a file's bytes and length, never its
 //!   name; [`FileSystem::sync_dir`] covers the names in one directory, never the bytes behind them and never the
 //!   directory's own name in its parent (fsync(2): "does not necessarily ensure that the entry in the directory
-//!   containing the file has also reached disk").
+//!   containing the file has also reached disk"). [`FileSystem::sync_fs`] covers all of it, on the whole device.
 //! * **A failed sync is final.** Linux marks the pages whose write-back failed clean, so a second fdatasync has nothing
 //!   to write and reports success, while the bytes are on no disk (Rebello et al., "Can Applications Recover from fsync
 //!   Failures?", USENIX ATC 2020; PostgreSQL's "fsyncgate" of 2018). Whoever sees one stops, and recovers from disk.
 //! * **Errors name the path** and the call; [`raw_os_error`] finds the code below, where `io::ErrorKind` has no word
 //!   for it (EIO, EMFILE).
 //!
-//! Absent: removing directories, hard and symbolic links, permissions, direct I/O, memory maps, file times.
+//! Absent: renaming directories, removing one only if it is empty, hard and symbolic links, permissions, direct I/O,
+//! memory maps, file times.
 
 mod error;
 mod memory;
@@ -56,6 +57,9 @@ pub trait FileSystem: Send + Sync + fmt::Debug + 'static {
     /// UTF-8 is `InvalidData`, for no file of ours has one.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
+    /// The names of the directories in `dir`, sorted bytewise: what [`list`](Self::list) leaves out, with its errors.
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>>;
+
     /// Creates an empty file and opens it to read and write; `AlreadyExists` if the name is taken. The name is volatile
     /// until [`sync_dir`](Self::sync_dir).
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
@@ -71,9 +75,23 @@ pub trait FileSystem: Send + Sync + fmt::Debug + 'static {
     /// valid, and its space is in use until the last one is dropped.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a directory with all that is in it; `Ok` if it is missing, `NotADirectory` if it is a file. On an error
+    /// a part of it may be gone. Volatile until [`sync_dir`](Self::sync_dir) of the directory above: until then a power
+    /// loss may bring it back, full, empty or in part. Handles stay valid, as after [`remove`](Self::remove).
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()>;
+
     /// Makes the names in `dir` durable: what was created, renamed or removed in it. Not the files' bytes, and not the
     /// name of `dir` itself.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Makes everything durable that is on the file system which `dir` lies on: the bytes, lengths and names of all
+    /// files, those of other programs included (syncfs). One call for many files; it takes as long as the device needs
+    /// for all that is dirty there, whoever wrote it. **An error is final**: see the module head. Which file it met is
+    /// not known, and so all that were written since they were last synced are in doubt.
+    ///
+    /// Linux reports a failed write-back here from 5.8 on; before, `Ok` is no proof. It reports one once, so a syncfs
+    /// of another program (`sync -f`) may take the report of a write-back that failed between two calls.
+    fn sync_fs(&self, dir: &Path) -> io::Result<()>;
 
     /// Takes the exclusive, advisory lock on `path`, a file that is created if missing and never removed; `None` if it
     /// is held, by this process or another. Ends with the value or the process. [`lock_holder`] tells who holds it.
@@ -81,6 +99,10 @@ pub trait FileSystem: Send + Sync + fmt::Debug + 'static {
 
     /// Bytes that an unprivileged writer may still use on the device below `dir`.
     fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+
+    /// Identity of the device below `dir` (st_dev), to compare with another one's: directories on the same device share
+    /// a [`sync_fs`](Self::sync_fs). Means nothing after a restart. `NotFound` if `dir` is missing.
+    fn device(&self, dir: &Path) -> io::Result<u64>;
 }
 
 /// An open file, read and written by position; there is no shared cursor. Offsets and lengths are in bytes.

@@ -1,8 +1,8 @@
-//! The operating system's file system. Linux: pwritev, fdatasync, fallocate, flock, statvfs.
+//! The operating system's file system. Linux: pwritev, fdatasync, syncfs, fallocate, flock, statvfs.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +23,11 @@ impl FileSystem for RealFileSystem {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        context(list(dir), "list", dir)
+        context(names(dir, |kind| !kind.is_dir()), "list", dir)
+    }
+
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        context(names(dir, |kind| kind.is_dir()), "list directories", dir)
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -45,8 +49,20 @@ impl FileSystem for RealFileSystem {
         context(fs::remove_file(path), "remove", path)
     }
 
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => context(result, "remove directory", dir),
+        }
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         context(fs::File::open(dir).and_then(|dir| dir.sync_all()), "fsync directory", dir)
+    }
+
+    fn sync_fs(&self, dir: &Path) -> io::Result<()> {
+        let dir_file = context(fs::File::open(dir), "syncfs", dir)?;
+        context(retry_on_intr(|| rustix::fs::syncfs(&dir_file)), "syncfs", dir)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -58,13 +74,18 @@ impl FileSystem for RealFileSystem {
         let stat = context(retry_on_intr(|| rustix::fs::statvfs(dir)), "statvfs", dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+
+    fn device(&self, dir: &Path) -> io::Result<u64> {
+        Ok(context(fs::metadata(dir), "stat", dir)?.dev())
+    }
 }
 
-fn list(dir: &Path) -> io::Result<Vec<String>> {
+/// The names in `dir` of the kinds that are wanted, sorted.
+fn names(dir: &Path, wanted: impl Fn(fs::FileType) -> bool) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        if !entry.file_type()?.is_dir() {
+        if wanted(entry.file_type()?) {
             let not_text = |name| io::Error::new(ErrorKind::InvalidData, format!("the name {name:?} is not UTF-8"));
             names.push(entry.file_name().into_string().map_err(not_text)?);
         }

@@ -32,6 +32,7 @@ macro_rules! conformance {
 
 conformance!(
     lists_files_sorted_and_no_directories,
+    lists_directories_sorted_and_no_files,
     creates_only_what_is_missing,
     opens_only_what_is_there,
     creates_directories_any_number_of_times,
@@ -43,9 +44,12 @@ conformance!(
     truncates_and_extends,
     renames_over_an_existing_file,
     keeps_handles_of_removed_files,
+    removes_directories_with_all_in_them,
     syncs_files_and_directories,
+    syncs_the_whole_file_system,
     locks_once_at_a_time,
     reports_available_space,
+    reports_the_same_device_for_neighbours,
     names_call_path_and_cause,
 );
 
@@ -80,6 +84,18 @@ fn lists_files_sorted_and_no_directories(fs: &dyn FileSystem, dir: &Path) {
     assert_eq!(fs.list(&dir.join("a-dir/")).unwrap(), ["file"]);
     assert_eq!(kind(fs.list(&dir.join("missing"))), ErrorKind::NotFound);
     assert_eq!(kind(fs.list(&dir.join("a"))), ErrorKind::NotADirectory);
+}
+
+fn lists_directories_sorted_and_no_files(fs: &dyn FileSystem, dir: &Path) {
+    assert_eq!(fs.list_dirs(dir).unwrap(), [""; 0]);
+    for name in ["b", "a/below", "B", "10", "9", "ä"] {
+        fs.create_dir_all(&dir.join(name)).unwrap();
+    }
+    write(fs, &dir.join("file"), b"");
+    assert_eq!(fs.list_dirs(dir).unwrap(), ["10", "9", "B", "a", "b", "ä"]);
+    assert_eq!(fs.list_dirs(&dir.join("a/")).unwrap(), ["below"]);
+    assert_eq!(kind(fs.list_dirs(&dir.join("missing"))), ErrorKind::NotFound);
+    assert_eq!(kind(fs.list_dirs(&dir.join("file"))), ErrorKind::NotADirectory);
 }
 
 fn creates_only_what_is_missing(fs: &dyn FileSystem, dir: &Path) {
@@ -202,12 +218,45 @@ fn keeps_handles_of_removed_files(fs: &dyn FileSystem, dir: &Path) {
     assert_eq!(read(fs, &path), b"new");
 }
 
+fn removes_directories_with_all_in_them(fs: &dyn FileSystem, dir: &Path) {
+    fs.create_dir_all(&dir.join("x/y/z")).unwrap();
+    fs.create_dir_all(&dir.join("x/empty")).unwrap();
+    write(fs, &dir.join("x/y/b"), b"");
+    write(fs, &dir.join("kept"), b"kept");
+    let held = write(fs, &dir.join("x/a"), b"old");
+    fs.remove_dir_all(&dir.join("x/")).unwrap();
+    for missing in ["x", "x", "x/y", "missing/x"] {
+        fs.remove_dir_all(&dir.join(missing)).unwrap();
+    }
+    assert_eq!(kind(fs.list(&dir.join("x"))), ErrorKind::NotFound);
+    assert_eq!((fs.list(dir).unwrap(), fs.list_dirs(dir).unwrap()), (vec!["kept".to_owned()], Vec::new()));
+    assert_eq!(kind(fs.remove_dir_all(&dir.join("kept"))), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.remove_dir_all(&dir.join("kept/x"))), ErrorKind::NotADirectory);
+    assert_eq!(read(fs, &dir.join("kept")), b"kept");
+    // Another directory under the old name knows nothing of the old one's file.
+    fs.create_dir_all(&dir.join("x")).unwrap();
+    assert_eq!(fs.list(&dir.join("x")).unwrap(), [""; 0]);
+    write(fs, &dir.join("x/a"), b"new");
+    held.write_all_at(b"O", 0).unwrap();
+    held.sync_data().unwrap();
+    fs.sync_dir(dir).unwrap();
+    assert_eq!((contents(&*held), read(fs, &dir.join("x/a"))), (b"Old".to_vec(), b"new".to_vec()));
+}
+
 fn syncs_files_and_directories(fs: &dyn FileSystem, dir: &Path) {
     let file = write(fs, &dir.join("a"), b"x");
     file.sync_data().unwrap();
     fs.sync_dir(dir).unwrap();
     fs.sync_dir(dir).unwrap();
     assert_eq!(kind(fs.sync_dir(&dir.join("missing"))), ErrorKind::NotFound);
+}
+
+fn syncs_the_whole_file_system(fs: &dyn FileSystem, dir: &Path) {
+    write(fs, &dir.join("a"), b"x");
+    fs.sync_fs(dir).unwrap();
+    fs.sync_fs(dir).unwrap();
+    assert_eq!(read(fs, &dir.join("a")), b"x");
+    assert_eq!(kind(fs.sync_fs(&dir.join("missing"))), ErrorKind::NotFound);
 }
 
 fn locks_once_at_a_time(fs: &dyn FileSystem, dir: &Path) {
@@ -228,6 +277,12 @@ fn locks_once_at_a_time(fs: &dyn FileSystem, dir: &Path) {
 fn reports_available_space(fs: &dyn FileSystem, dir: &Path) {
     assert!(fs.available_bytes(dir).unwrap() > 0);
     assert_eq!(kind(fs.available_bytes(&dir.join("missing"))), ErrorKind::NotFound);
+}
+
+fn reports_the_same_device_for_neighbours(fs: &dyn FileSystem, dir: &Path) {
+    fs.create_dir_all(&dir.join("x/y")).unwrap();
+    assert_eq!(fs.device(&dir.join("x/y")).unwrap(), fs.device(dir).unwrap());
+    assert_eq!(kind(fs.device(&dir.join("missing"))), ErrorKind::NotFound);
 }
 
 fn names_call_path_and_cause(fs: &dyn FileSystem, dir: &Path) {
@@ -279,13 +334,17 @@ impl<'a> Bed<'a> {
         let mut path = || self.dir.join(["a", "b", "x/a", "x/b", "y/a"][rng.random_range(0..5)]);
         let (path, other) = (path(), path());
         let (offset, len) = (rng.random_range(0..20_000), rng.random_range(0..10_000));
-        let call = rng.random_range(0..10);
+        let dir = self.dir.join(["x", "y", "x/z"][rng.random_range(0..3)]);
+        let call = rng.random_range(0..13);
         let empty = |()| Vec::new();
         let result = match (call, self.handles.len()) {
             (0, _) => self.fs.create(&path).map(|file| self.keep(file)),
             (1, _) => self.fs.open(&path, OpenMode::ReadWrite).map(|file| self.keep(file)),
             (2, _) => self.fs.rename(&path, &other).map(empty),
             (3, _) => self.fs.remove(&path).map(empty),
+            (10, _) => self.fs.create_dir_all(&dir).map(empty),
+            (11, _) => self.fs.remove_dir_all(&dir).map(empty),
+            (12, _) => self.fs.list_dirs(&self.dir).map(|names| names.concat().into_bytes()),
             (_, 0) => self.fs.list(&self.dir.join("x")).map(|names| names.concat().into_bytes()),
             (call, handles) => {
                 let at = rng.random_range(0..handles);

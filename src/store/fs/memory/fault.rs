@@ -18,15 +18,18 @@ pub enum Operation {
     SyncData,
     /// `sync_dir`. The changes stay volatile.
     SyncDir,
+    /// `sync_fs`. Whatever the error, the dirty pages of all files are clean and not durable afterwards; the changes of
+    /// names stay volatile.
+    SyncFs,
     /// `rename`.
     Rename,
-    /// `remove`.
+    /// `remove` and `remove_dir_all`.
     Remove,
     /// `allocate` and `truncate`.
     Allocate,
     /// `read_exact_at`.
     Read,
-    /// `list`.
+    /// `list` and `list_dirs`.
     List,
 }
 

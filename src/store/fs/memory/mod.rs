@@ -12,17 +12,23 @@
 //! * [`sync_data`](File::sync_data) makes pages (4096 bytes) and length durable; until then a power loss keeps, drops
 //!   or tears each page for itself, at 512-byte sectors, and takes any page boundary between the two lengths. A page
 //!   that is dropped below a length that is kept leaves zeros.
+//! * [`sync_fs`](FileSystem::sync_fs) makes everything durable: the pages and lengths of all files, and all names.
 //! * After a failed `sync_data` the pages count as clean: a crash may still find them on disk, but a later successful
-//!   sync does not make them durable; writing them again does.
+//!   sync does not make them durable, a `sync_fs` neither; writing them again does. A failed `sync_fs` does this to all
+//!   files.
 //! * Of the changes of names in a directory since its [`sync_dir`](FileSystem::sync_dir), a power loss keeps a prefix;
 //!   each directory has its own, a rename between two is in both. A directory whose own name is lost takes its files
 //!   along.
+//! * [`remove_dir_all`](FileSystem::remove_dir_all) is a change for every name: of each directory below, and at last of
+//!   the one above. A power loss may bring it back full, empty or in part, and the removal alone, once durable, takes
+//!   along all that was left. A directory made again under the name is another one: the two never mix.
 //! * A file is as large as its length, holes included; all files together fit into the capacity.
 //!
 //! The same calls, the same seed, the same outcome. Absent: write-back before a sync of bytes that are overwritten
 //! before it as well (the sector is the old or the last one), clean pages that fall out of the cache after a failed
-//! sync, damage to what is at rest (tests do that, with [`overwrite`](MemoryFileSystem::overwrite)), and a failed
-//! `sync_dir` being final.
+//! sync, damage to what is at rest (tests do that, with [`overwrite`](MemoryFileSystem::overwrite)), names that a
+//! failed `sync_dir` or `sync_fs` loses for good, another order of removal below a directory than by name, a
+//! `remove_dir_all` that fails half-way, and more than one device.
 
 mod fault;
 mod image;
@@ -66,6 +72,8 @@ pub struct Counters {
     pub syncs: u64,
     /// Successful `sync_dir` calls.
     pub dir_syncs: u64,
+    /// Successful `sync_fs` calls.
+    pub fs_syncs: u64,
 }
 
 impl MemoryFileSystem {
@@ -124,7 +132,7 @@ impl MemoryFileSystem {
 
     /// The paths of all files, relative to the root, sorted.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.state.lock().names.files().map(|(path, _)| path.to_owned()).collect()
+        self.state.lock().names.files().into_iter().map(|(path, _)| path).collect()
     }
 
     /// All bytes of a file, as a process reads them. Meets no fault; works on a dead file system, as the two below do.
@@ -192,6 +200,10 @@ impl FileSystem for MemoryFileSystem {
         self.call(Operation::List, "list", dir, |state, dir| state.names.list(dir))
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.call(Operation::List, "list directories", dir, |state, dir| state.names.list_dirs(dir))
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         self.call(Operation::Create, "create", path, |state, key| {
             let id = state.create(key)?;
@@ -217,6 +229,14 @@ impl FileSystem for MemoryFileSystem {
         self.call(Operation::Remove, "remove", path, |state, path| state.names.unlink(path))
     }
 
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.call(Operation::Remove, "remove directory", dir, |state, dir| {
+            state.names.remove_dir_all(dir)?;
+            state.forget_unreachable();
+            Ok(())
+        })
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.call(Operation::SyncDir, "fsync directory", dir, |state, dir| {
             state.names.sync_dir(dir)?;
@@ -224,6 +244,10 @@ impl FileSystem for MemoryFileSystem {
             state.counters.dir_syncs += 1;
             Ok(())
         })
+    }
+
+    fn sync_fs(&self, dir: &Path) -> io::Result<()> {
+        context(self.state.lock().sync_fs(dir), "syncfs", dir)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -243,7 +267,16 @@ impl FileSystem for MemoryFileSystem {
         let dir_exists = || state.names.directory(&normal(dir)?);
         context(state.alive().and_then(|()| dir_exists()).map(|()| state.available_bytes()), "statvfs", dir)
     }
+
+    fn device(&self, dir: &Path) -> io::Result<u64> {
+        let state = self.state.lock();
+        let dir_exists = || state.names.directory(&normal(dir)?);
+        context(state.alive().and_then(|()| dir_exists()).map(|()| DEVICE), "stat", dir)
+    }
 }
+
+/// What [`FileSystem::device`] answers everywhere; any number would do.
+const DEVICE: u64 = 1;
 
 #[derive(Debug)]
 struct MemoryLock {

@@ -1,6 +1,7 @@
 //! Names: what processes see, what is on disk, and the changes in between, in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
@@ -11,60 +12,82 @@ use super::power::PowerLoss;
 /// A file's identity while names come and go.
 pub(super) type InodeId = u64;
 
+/// A directory's identity. A path that is removed and made again is another directory, and what was in the first one is
+/// not in the second. One above another has the smaller number, for directories do not move.
+type DirId = u64;
+
+const ROOT: DirId = 0;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
-    Directory,
+    Directory(DirId),
     File(InodeId),
 }
 
-type Entries = BTreeMap<PathBuf, Node>;
+/// The names in each directory that has some.
+type Tree = BTreeMap<DirId, BTreeMap<String, Node>>;
+
+/// A name in a directory.
+type Place = (DirId, String);
 
 #[derive(Debug, Clone)]
 enum Change {
-    Link(PathBuf, Node),
-    Unlink(PathBuf),
+    Link(Place, Node),
+    Unlink(Place),
     /// Atomic, also across directories.
-    Rename(PathBuf, PathBuf, Node),
+    Rename(Place, Place, Node),
 }
 
-/// Paths are kept relative to the root, whose own is empty. A `durable` entry may lie in a directory that is not
-/// durable; it is found again only if that directory is.
+/// A `durable` name may lie in a directory that is not durable; it is found again only if that directory is.
 #[derive(Clone)]
 pub(super) struct Namespace {
-    current: Entries,
-    durable: Entries,
+    current: Tree,
+    durable: Tree,
     pending: Vec<Change>,
+    next_dir: DirId,
 }
 
 impl Namespace {
     pub(super) fn new() -> Self {
-        Self::settled(Entries::from([(PathBuf::new(), Node::Directory)]))
+        Self::settled(Tree::new(), ROOT + 1)
     }
 
-    fn settled(entries: Entries) -> Self {
-        Self { current: entries.clone(), durable: entries, pending: Vec::new() }
+    fn settled(tree: Tree, next_dir: DirId) -> Self {
+        Self { current: tree.clone(), durable: tree, pending: Vec::new(), next_dir }
     }
 
     /// The file at `path`.
     pub(super) fn file(&self, path: &Path) -> io::Result<InodeId> {
         match self.node(path)? {
             Node::File(id) => Ok(id),
-            Node::Directory => Err(ErrorKind::IsADirectory.into()),
+            Node::Directory(_) => Err(ErrorKind::IsADirectory.into()),
         }
     }
 
+    /// Whether there is a directory at `path`.
     pub(super) fn directory(&self, path: &Path) -> io::Result<()> {
-        match self.node(path)? {
-            Node::Directory => Ok(()),
-            Node::File(_) => Err(ErrorKind::NotADirectory.into()),
-        }
+        self.dir(path).map(drop)
+    }
+
+    fn dir(&self, path: &Path) -> io::Result<DirId> {
+        self.node(path)?.dir().ok_or_else(|| ErrorKind::NotADirectory.into())
     }
 
     fn node(&self, path: &Path) -> io::Result<Node> {
-        if let Some(above) = path.parent() {
-            self.directory(above)?;
-        }
-        self.current.get(path).copied().ok_or_else(|| Errno::NOENT.into())
+        path.iter().try_fold(Node::Directory(ROOT), |above, name| {
+            let above = above.dir().ok_or(ErrorKind::NotADirectory)?;
+            Ok(self.at(above, text(name)).ok_or(Errno::NOENT)?)
+        })
+    }
+
+    fn at(&self, dir: DirId, name: &str) -> Option<Node> {
+        self.current.get(&dir)?.get(name).copied()
+    }
+
+    /// The name that `path` is, taken or not; its directory must exist. The root has none.
+    fn place(&self, path: &Path) -> io::Result<Place> {
+        let name = path.file_name().ok_or(Errno::BUSY)?;
+        Ok((self.dir(parent(path))?, text(name).to_owned()))
     }
 
     /// Whether a file may be created at `path`: its directory exists and its name is free.
@@ -76,13 +99,14 @@ impl Namespace {
         }
     }
 
-    pub(super) fn link(&mut self, path: &Path, id: InodeId) {
-        self.change(Change::Link(path.to_owned(), Node::File(id)));
+    pub(super) fn link(&mut self, path: &Path, id: InodeId) -> io::Result<()> {
+        self.change(Change::Link(self.place(path)?, Node::File(id)));
+        Ok(())
     }
 
     pub(super) fn unlink(&mut self, path: &Path) -> io::Result<()> {
         self.file(path)?;
-        self.change(Change::Unlink(path.to_owned()));
+        self.change(Change::Unlink(self.place(path)?));
         Ok(())
     }
 
@@ -92,21 +116,47 @@ impl Namespace {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => self.directory(parent(to))?,
         }
-        self.change(Change::Rename(from.to_owned(), to.to_owned(), Node::File(id)));
+        self.change(Change::Rename(self.place(from)?, self.place(to)?, Node::File(id)));
         Ok(())
     }
 
     pub(super) fn create_dir_all(&mut self, dir: &Path) -> io::Result<()> {
-        let mut above: Vec<_> = dir.ancestors().collect();
-        above.reverse();
-        for dir in above {
-            match self.current.get(dir) {
-                Some(Node::Directory) => {}
+        let mut above = ROOT;
+        for name in dir.iter().map(text) {
+            above = match self.at(above, name) {
+                Some(Node::Directory(id)) => id,
                 Some(Node::File(_)) => return Err(Errno::EXIST.into()),
-                None => self.change(Change::Link(dir.to_owned(), Node::Directory)),
-            }
+                None => {
+                    let id = self.next_dir;
+                    self.next_dir += 1;
+                    self.change(Change::Link((above, name.to_owned()), Node::Directory(id)));
+                    id
+                }
+            };
         }
         Ok(())
+    }
+
+    /// Removes the names below a directory, each a change of the directory it is in, and then its own.
+    pub(super) fn remove_dir_all(&mut self, dir: &Path) -> io::Result<()> {
+        match self.dir(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            found => {
+                let (found, place) = (found?, self.place(dir)?);
+                self.empty(found);
+                self.change(Change::Unlink(place));
+                Ok(())
+            }
+        }
+    }
+
+    fn empty(&mut self, dir: DirId) {
+        for (name, node) in self.current.get(&dir).cloned().unwrap_or_default() {
+            if let Some(below) = node.dir() {
+                self.empty(below);
+            }
+            self.change(Change::Unlink((dir, name)));
+        }
     }
 
     fn change(&mut self, change: Change) {
@@ -115,33 +165,54 @@ impl Namespace {
     }
 
     pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.directory(dir)?;
-        let inside = self.files().map(|(path, _)| path).filter(|path| parent(path) == dir);
-        let names = inside.filter_map(|path| path.file_name());
-        Ok(names.map(|name| name.to_str().expect("should be text: a path is checked on entry").to_owned()).collect())
+        self.names(dir, |node| node.file().is_some())
+    }
+
+    pub(super) fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.names(dir, |node| node.dir().is_some())
+    }
+
+    fn names(&self, dir: &Path, wanted: impl Fn(Node) -> bool) -> io::Result<Vec<String>> {
+        let names = self.current.get(&self.dir(dir)?).into_iter().flatten();
+        Ok(names.filter(|(_, node)| wanted(**node)).map(|(name, _)| name.clone()).collect())
     }
 
     /// All files, by path.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, InodeId)> {
-        self.current.iter().filter_map(|(path, node)| node.file().map(|id| (path.as_path(), id)))
+    pub(super) fn files(&self) -> Vec<(PathBuf, InodeId)> {
+        let mut files = Vec::new();
+        self.collect_files(ROOT, Path::new(""), &mut files);
+        files
+    }
+
+    fn collect_files(&self, dir: DirId, path: &Path, files: &mut Vec<(PathBuf, InodeId)>) {
+        for (name, node) in self.current.get(&dir).into_iter().flatten() {
+            match *node {
+                Node::File(id) => files.push((path.join(name), id)),
+                Node::Directory(id) => self.collect_files(id, &path.join(name), files),
+            }
+        }
+    }
+
+    /// All files that have a name.
+    pub(super) fn named(&self) -> impl Iterator<Item = InodeId> {
+        nodes(&self.current).filter_map(|(_, node)| node.file())
     }
 
     /// Files that may be found again after a power loss, whether or not they have a name now.
     pub(super) fn remembered(&self) -> BTreeSet<InodeId> {
-        let durable = self.durable.values().filter_map(|node| node.file());
+        let durable = nodes(&self.durable).filter_map(|(_, node)| node.file());
         durable.chain(self.pending.iter().filter_map(Change::file)).collect()
     }
 
     /// Makes the changes in `dir` durable, and what they stand on: a rename between two directories stands on the
     /// changes before it in both.
     pub(super) fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        self.directory(dir)?;
-        let mut dirs = BTreeSet::from([dir.to_owned()]);
+        let mut dirs = BTreeSet::from([self.dir(dir)?]);
         let mut chosen = vec![false; self.pending.len()];
         for (change, chosen) in self.pending.iter().zip(&mut chosen).rev() {
-            if change.parents().any(|parent| dirs.contains(parent)) {
+            if change.parents().any(|parent| dirs.contains(&parent)) {
                 *chosen = true;
-                dirs.extend(change.parents().map(Path::to_owned));
+                dirs.extend(change.parents());
             }
         }
         let mut chosen = chosen.into_iter();
@@ -153,51 +224,82 @@ impl Namespace {
             }
             !chosen
         });
+        self.forget_removed();
         Ok(())
+    }
+
+    /// Makes all changes durable.
+    pub(super) fn sync_all(&mut self) {
+        self.durable = self.current.clone();
+        self.pending.clear();
+    }
+
+    /// Forgets what is in directories that no power loss brings back.
+    fn forget_removed(&mut self) {
+        let durable = nodes(&self.durable).filter_map(|(above, node)| Some((node.dir()?, above)));
+        let links: BTreeMap<_, _> = durable.chain(self.pending.iter().filter_map(Change::new_dir)).collect();
+        let mut reachable = BTreeSet::from([ROOT]);
+        // From the smallest number up, and so from the root down.
+        for (dir, above) in links {
+            if reachable.contains(&above) {
+                reachable.insert(dir);
+            }
+        }
+        self.durable.retain(|dir, _| reachable.contains(dir));
+        self.pending.retain(|change| change.parents().any(|parent| reachable.contains(&parent)));
     }
 
     /// The names after a power loss: of each directory, a prefix of its changes since it was synced.
     pub(super) fn after_power_loss(&self, power: &mut PowerLoss) -> Self {
-        let mut entries = self.durable.clone();
+        let mut found = self.durable.clone();
         let mut cut = BTreeSet::new();
         for change in &self.pending {
-            if change.parents().any(|parent| cut.contains(parent)) || !power.keep() {
-                cut.extend(change.parents().map(Path::to_owned));
+            if change.parents().any(|parent| cut.contains(&parent)) || !power.keep() {
+                cut.extend(change.parents());
             } else {
-                change.apply(&mut entries);
+                change.apply(&mut found);
             }
         }
-        let mut reachable = Entries::new();
-        for (path, node) in entries {
-            if path.parent().is_none_or(|above| reachable.get(above) == Some(&Node::Directory)) {
-                reachable.insert(path, node);
+        let (mut tree, mut dirs) = (Tree::new(), vec![ROOT]);
+        while let Some(dir) = dirs.pop() {
+            if let Some(names) = found.remove(&dir) {
+                dirs.extend(names.values().filter_map(|node| node.dir()));
+                tree.insert(dir, names);
             }
         }
-        Self::settled(reachable)
+        Self::settled(tree, self.next_dir)
     }
+}
+
+/// Everything that has a name, and the directory that the name is in.
+fn nodes(tree: &Tree) -> impl Iterator<Item = (DirId, Node)> {
+    tree.iter().flat_map(|(dir, names)| names.values().map(|node| (*dir, *node)))
 }
 
 impl Node {
     fn file(self) -> Option<InodeId> {
         match self {
             Self::File(id) => Some(id),
-            Self::Directory => None,
+            Self::Directory(_) => None,
+        }
+    }
+
+    fn dir(self) -> Option<DirId> {
+        match self {
+            Self::Directory(id) => Some(id),
+            Self::File(_) => None,
         }
     }
 }
 
 impl Change {
-    fn apply(&self, entries: &mut Entries) {
+    fn apply(&self, tree: &mut Tree) {
         match self {
-            Self::Link(path, node) => {
-                entries.insert(path.clone(), *node);
-            }
-            Self::Unlink(path) => {
-                entries.remove(path);
-            }
+            Self::Link(place, node) => insert(tree, place, *node),
+            Self::Unlink(place) => remove(tree, place),
             Self::Rename(from, to, node) => {
-                entries.remove(from);
-                entries.insert(to.clone(), *node);
+                remove(tree, from);
+                insert(tree, to, *node);
             }
         }
     }
@@ -209,18 +311,43 @@ impl Change {
         }
     }
 
+    /// The directory that it makes, and the one above.
+    fn new_dir(&self) -> Option<(DirId, DirId)> {
+        match self {
+            Self::Link((above, _), node) => Some((node.dir()?, *above)),
+            Self::Unlink(_) | Self::Rename(..) => None,
+        }
+    }
+
     /// The directories it changes: one, or the same one twice, or two.
-    fn parents(&self) -> impl Iterator<Item = &Path> {
+    fn parents(&self) -> impl Iterator<Item = DirId> {
         let (first, second) = match self {
-            Self::Link(path, _) | Self::Unlink(path) => (path, None),
-            Self::Rename(from, to, _) => (from, Some(to)),
+            Self::Link((dir, _), _) | Self::Unlink((dir, _)) => (*dir, None),
+            Self::Rename((from, _), (to, _), _) => (*from, Some(*to)),
         };
-        std::iter::once(first).chain(second).map(|path| parent(path))
+        std::iter::once(first).chain(second)
+    }
+}
+
+fn insert(tree: &mut Tree, (dir, name): &Place, node: Node) {
+    tree.entry(*dir).or_default().insert(name.clone(), node);
+}
+
+fn remove(tree: &mut Tree, (dir, name): &Place) {
+    if let Some(names) = tree.get_mut(dir) {
+        names.remove(name);
+        if names.is_empty() {
+            tree.remove(dir);
+        }
     }
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
+}
+
+fn text(name: &OsStr) -> &str {
+    name.to_str().expect("should be text: a path is checked on entry")
 }
 
 /// The form in which paths are kept: relative to the root, text, and without `.`; one with `..` is refused.

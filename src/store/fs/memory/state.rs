@@ -10,7 +10,7 @@ use super::Counters;
 use super::fault::{FaultKind, Operation, Plan};
 use super::image;
 use super::inode::Inode;
-use super::namespace::{InodeId, Namespace};
+use super::namespace::{InodeId, Namespace, normal};
 use super::power::PowerLoss;
 
 pub(super) struct State {
@@ -57,8 +57,8 @@ impl State {
         if self.faults.is_empty() {
             return Ok(None);
         }
-        let name = self.names.files().find(|(_, file)| *file == id).map(|(name, _)| name);
-        let paths: Vec<_> = std::iter::once(opened_as).chain(name).collect();
+        let name = self.names.files().into_iter().find(|(_, file)| *file == id).map(|(name, _)| name);
+        let paths: Vec<_> = std::iter::once(opened_as).chain(name.as_deref()).collect();
         Ok(self.faults.meet(operation, &paths))
     }
 
@@ -67,7 +67,7 @@ impl State {
         let id = self.next_inode;
         self.next_inode += 1;
         self.inodes.insert(id, Inode::default());
-        self.names.link(path, id);
+        self.names.link(path, id)?;
         Ok(id)
     }
 
@@ -118,22 +118,39 @@ impl State {
     }
 
     pub(super) fn available_bytes(&self) -> u64 {
-        let named: BTreeSet<_> = self.names.files().map(|(_, id)| id).collect();
+        let named: BTreeSet<_> = self.names.named().collect();
         let in_use = self.inodes.iter().filter(|(id, inode)| inode.handles > 0 || named.contains(id));
         self.capacity.saturating_sub(in_use.map(|(_, inode)| inode.len()).sum())
+    }
+
+    /// Syncs everything. By plan it fails instead: the dirty pages of all files are clean then and not durable, and the
+    /// names stay as volatile as they were.
+    pub(super) fn sync_fs(&mut self, dir: &Path) -> io::Result<()> {
+        self.alive()?;
+        self.names.directory(&normal(dir)?)?;
+        let admitted = self.admit(Operation::SyncFs, &[dir]);
+        for inode in self.inodes.values_mut() {
+            if admitted.is_ok() { inode.sync() } else { inode.sync_failed(0) }
+        }
+        admitted?;
+        self.names.sync_all();
+        self.forget_unreachable();
+        self.counters.fs_syncs += 1;
+        Ok(())
     }
 
     /// Forgets the files that nobody can reach any more, not even after a crash.
     pub(super) fn forget_unreachable(&mut self) {
         let mut reachable = self.names.remembered();
-        reachable.extend(self.names.files().map(|(_, id)| id));
+        reachable.extend(self.names.named());
         self.inodes.retain(|id, inode| inode.handles > 0 || reachable.contains(id));
     }
 
     pub(super) fn after_power_loss(&self, seed: u64) -> Self {
         let mut power = PowerLoss::new(seed);
         let names = self.names.after_power_loss(&mut power);
-        let left = names.files().map(|(_, id)| (id, self.inodes[&id].after_power_loss(&mut power))).collect();
+        let files = names.files().into_iter();
+        let left = files.map(|(_, id)| (id, self.inodes[&id].after_power_loss(&mut power))).collect();
         Self::with(names, left, self.next_inode, self.capacity)
     }
 

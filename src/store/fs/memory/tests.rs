@@ -1,5 +1,7 @@
 //! What the memory model promises by itself: power loss, killed processes, faults, space.
 
+mod whole;
+
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -313,19 +315,22 @@ fn sticky_faults_stay_until_they_are_cleared() {
 fn every_operation_can_fail_and_then_has_no_effect() {
     let fs = MemoryFileSystem::new();
     let file = synced(&fs, "a", b"kept");
-    let calls: [(Operation, &dyn Fn() -> io::Result<()>); 12] = [
+    let calls: [(Operation, &dyn Fn() -> io::Result<()>); 15] = [
         (Operation::Create, &|| fs.create(path("b")).map(drop)),
         (Operation::Create, &|| fs.create_dir_all(path("c"))),
         (Operation::Open, &|| fs.open(path("a"), OpenMode::Read).map(drop)),
         (Operation::Write, &|| file.write_all_at(b"lost", 0)),
         (Operation::SyncData, &|| file.sync_data()),
         (Operation::SyncDir, &|| fs.sync_dir(path("/"))),
+        (Operation::SyncFs, &|| fs.sync_fs(path("/"))),
         (Operation::Rename, &|| fs.rename(path("a"), path("b"))),
         (Operation::Remove, &|| fs.remove(path("a"))),
+        (Operation::Remove, &|| fs.remove_dir_all(path("/"))),
         (Operation::Allocate, &|| file.allocate(100)),
         (Operation::Allocate, &|| file.truncate(1)),
         (Operation::Read, &|| file.read_exact_at(&mut [0], 0)),
         (Operation::List, &|| fs.list(path("/")).map(drop)),
+        (Operation::List, &|| fs.list_dirs(path("/")).map(drop)),
     ];
     let before = fs.counters();
     for (operation, call) in calls {
@@ -401,7 +406,8 @@ fn a_full_disk_can_still_be_locked() {
 fn counts_bytes_and_syncs() {
     let fs = MemoryFileSystem::new();
     synced(&fs, "a", &[1; 300]).write_vectored_at(&[IoSlice::new(b"ab"), IoSlice::new(b"c")], 0).unwrap();
-    assert_eq!(fs.counters(), Counters { bytes_written: 303, syncs: 1, dir_syncs: 1 });
+    fs.sync_fs(path("/")).unwrap();
+    assert_eq!(fs.counters(), Counters { bytes_written: 303, syncs: 1, dir_syncs: 1, fs_syncs: 1 });
 }
 
 #[test]
