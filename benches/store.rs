@@ -48,7 +48,7 @@ fn encoding(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(len as u64));
         group.bench_with_input(BenchmarkId::new("record", len), &payload, |b, payload| {
             b.iter_batched(
-                || Record::Slices(slices(payload)),
+                || Record::Slices(slices(payload).into()),
                 |record| {
                     let mut encoded = record.encode().expect("should be encodable");
                     encoded.seal(penstock_store::Lsn(64), 7);

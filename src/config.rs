@@ -49,7 +49,7 @@ impl Default for Server {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Logs, each with a thread of its own. Default 2. Fixed when the data directory is made.
+    /// Logs, each with a thread of its own. Default 2. Fixed when the data directory is made; `penstock reshape` changes it.
     pub shards: u32,
     /// Data bytes of a log segment. Default 32 MiB. Fixed when the data directory is made.
     pub segment: bytesize::ByteSize,
@@ -57,6 +57,34 @@ pub struct Store {
     pub group: bytesize::ByteSize,
     /// Most bytes that wait for a log's thread. Default 64 MiB.
     pub queue: bytesize::ByteSize,
+    /// Directories for rows that a checkpoint moves out of the log, ideally one a device. Default: one in the data directory. Their
+    /// number is fixed when the data directory is made; `penstock reshape` changes it.
+    pub lanes: Vec<PathBuf>,
+    /// Longest time between two checkpoints; 0s: only a long log, a demand or the end brings one. Default 10s.
+    #[serde(with = "humantime_serde")]
+    pub checkpoint_interval: std::time::Duration,
+    /// Bytes of log behind the last checkpoint, per shard, at which the next one is due. Default 128 MiB.
+    pub checkpoint_log: bytesize::ByteSize,
+    /// How checkpointed rows are made durable: `auto`, `syncfs` or `fdatasync`. Default `auto`.
+    pub barrier: Barrier,
+    /// Most bytes of rows that a start keeps in memory while it reads the log. Default 512 MiB.
+    pub replay_memory: bytesize::ByteSize,
+}
+
+/// Longest time between two checkpoints, whatever the settings say: times far beyond a clock's range are as good as never.
+const MAX_INTERVAL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
+
+/// How checkpointed rows are made durable.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Barrier {
+    /// What is cheaper.
+    #[default]
+    Auto,
+    /// One call for the file system of a lane.
+    SyncFs,
+    /// One call for each file.
+    FdataSync,
 }
 
 impl Default for Store {
@@ -67,6 +95,11 @@ impl Default for Store {
             segment: bytesize::ByteSize(options.segment_bytes),
             group: bytesize::ByteSize(options.group_bytes as u64),
             queue: bytesize::ByteSize(options.queue_bytes as u64),
+            lanes: Vec::new(),
+            checkpoint_interval: options.checkpoint_interval.unwrap_or_default(),
+            checkpoint_log: bytesize::ByteSize(options.checkpoint_bytes),
+            barrier: Barrier::default(),
+            replay_memory: bytesize::ByteSize(options.replay_bytes),
         }
     }
 }
@@ -80,6 +113,15 @@ impl Store {
             segment_bytes: self.segment.as_u64(),
             group_bytes: bytes(self.group),
             queue_bytes: bytes(self.queue),
+            lanes: self.lanes.clone(),
+            checkpoint_interval: Some(self.checkpoint_interval.min(MAX_INTERVAL)).filter(|i| !i.is_zero()),
+            checkpoint_bytes: self.checkpoint_log.as_u64(),
+            barrier: match self.barrier {
+                Barrier::Auto => penstock_store::Barrier::Auto,
+                Barrier::SyncFs => penstock_store::Barrier::SyncFs,
+                Barrier::FdataSync => penstock_store::Barrier::FdataSync,
+            },
+            replay_bytes: self.replay_memory.as_u64(),
             ..penstock_store::Options::default()
         }
     }

@@ -47,6 +47,17 @@ fn assignments_override_and_are_checked() {
 }
 
 #[test]
+fn an_interval_of_zero_means_no_checkpoints_by_time() {
+    let interval = |text: &str| {
+        let set = config(&[&format!("store.checkpoint_interval={text}")]).expect("should load");
+        set.store.options().checkpoint_interval
+    };
+    assert_eq!(interval("50ms"), Some(std::time::Duration::from_millis(50)));
+    assert_eq!(interval("0s"), None);
+    assert!(interval("500000years") < Some(std::time::Duration::from_secs(1 << 30)));
+}
+
+#[test]
 fn secrets_are_not_shown() {
     let set = config(&["lake.storage.secret_access_key=hush"]).expect("should load");
     assert_eq!(set.lake.storage["secret_access_key"], "hush");

@@ -25,6 +25,8 @@ pub enum Error {
         #[source]
         source: payload::PayloadError,
     },
+    #[error("checkpointed rows cannot be read: {0}")]
+    Unreadable(#[source] std::io::Error),
     #[error(transparent)]
     Encode(#[from] encode::Error),
     #[error(transparent)]
@@ -84,7 +86,9 @@ pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Err
     let generation = &sealed.generation;
     let (table, lake_table) = open(context, generation.table)?;
     let schema = arrow_schema(&table.spec);
-    let slices = generation.slices(usize::MAX);
+    let reading = Arc::clone(generation);
+    let slices = tokio::task::spawn_blocking(move || reading.slices(usize::MAX)).await;
+    let slices = slices.map_err(|e| Error::Unreadable(e.into()))?.map_err(Error::Unreadable)?;
     let mut batches: Vec<RecordBatch> = Vec::with_capacity(slices.len());
     for slice in &slices {
         let batch = payload::decode(slice.encoding, &slice.payload, &schema);

@@ -59,7 +59,7 @@ pub struct Options {
     pub target_file_bytes: bytesize::ByteSize,
     /// zstd level of the data files, 1 to 22. Default 1.
     pub zstd_level: i32,
-    /// How long a shutdown may go on flushing; what is left then stays in the log. Default 20s.
+    /// How long a shutdown may go on flushing; what is left then is checkpointed. Default 20s.
     #[serde(with = "humantime_serde")]
     pub shutdown_timeout: Duration,
 }

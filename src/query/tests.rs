@@ -103,7 +103,7 @@ impl Kit {
             }
             let seal = self.store.seal(table.id, generation.bucket, generation.first_lsn).wait().await;
             sequences.extend(seal.expect("should seal").map(|s| s.seal.sequence));
-            for slice in view.slices() {
+            for slice in view.slices().expect("should be readable") {
                 let batch = payload::decode(slice.encoding, &slice.payload, &arrow_schema(&table.spec));
                 batches.push(with_partition(&table.spec, &batch.expect("should decode"), generation.bucket));
             }

@@ -1,4 +1,5 @@
-//! The unflushed rows of a pinned table as partitions of a scan. Slices are decoded as they are read, one at a time.
+//! The unflushed rows of a pinned table as partitions of a scan. What a checkpoint has moved into a lane file is read part by part,
+//! off the query's threads; slices are decoded one at a time.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use penstock_store::{Bucket, GenerationView, Lsn, Slice};
+use futures::StreamExt;
+use penstock_store::{Bucket, GenerationView, Lsn, Part, Slice};
 
 use crate::schema::arrow::{arrow_schema, table_arrow_schema, with_partition};
 use crate::schema::payload;
@@ -21,40 +23,59 @@ struct Share {
     spec: Arc<TableSpec>,
     /// With the partition column.
     schema: SchemaRef,
-    slices: Vec<(Bucket, Slice)>,
+    parts: Vec<(Bucket, Part)>,
 }
 
-/// Splits the generations' slices over at most `partitions` streams of about the same number of rows.
+/// Splits the generations' slices over at most `partitions` streams of about the same number of bytes.
 pub fn partitions(
     spec: &Arc<TableSpec>,
     generations: &[GenerationView],
     partitions: usize,
 ) -> Vec<Arc<dyn PartitionStream>> {
     let schema = table_arrow_schema(spec);
-    let rows: u64 = generations.iter().map(|g| g.totals().rows).sum();
-    let share_rows = rows.div_ceil(partitions.max(1) as u64).max(1);
+    let bytes: u64 = generations.iter().map(|g| g.totals().bytes).sum();
+    let share_bytes = bytes.div_ceil(partitions.max(1) as u64).max(1);
     let mut shares: Vec<Arc<dyn PartitionStream>> = Vec::new();
-    let mut slices = Vec::new();
+    let mut parts = Vec::new();
     let mut in_share = 0;
-    let mut close = |slices: &mut Vec<(Bucket, Slice)>| {
-        let slices = std::mem::take(slices);
-        shares.push(Arc::new(Share { spec: Arc::clone(spec), schema: Arc::clone(&schema), slices }));
+    let mut close = |parts: &mut Vec<(Bucket, Part)>| {
+        let parts = std::mem::take(parts);
+        shares.push(Arc::new(Share { spec: Arc::clone(spec), schema: Arc::clone(&schema), parts }));
     };
     for generation in generations {
         let bucket = generation.generation().bucket;
-        for slice in generation.slices() {
-            in_share += u64::from(slice.rows);
-            slices.push((bucket, slice));
-            if in_share >= share_rows {
-                close(&mut slices);
+        for part in generation.parts().into_iter().flat_map(|part| split(part, share_bytes)) {
+            in_share += part.bytes();
+            parts.push((bucket, part));
+            if in_share >= share_bytes {
+                close(&mut parts);
                 in_share = 0;
             }
         }
     }
-    if !slices.is_empty() {
-        close(&mut slices);
+    if !parts.is_empty() {
+        close(&mut parts);
     }
     shares
+}
+
+/// What is in memory can be cut anywhere; what is in a lane file is read as one.
+fn split(part: Part, bytes: u64) -> Vec<Part> {
+    let Part::Memory(slices) = part else { return vec![part] };
+    let mut parts = Vec::new();
+    let (mut cut, mut in_cut) = (Vec::new(), 0);
+    for slice in slices {
+        in_cut += slice.payload.len() as u64;
+        cut.push(slice);
+        if in_cut >= bytes {
+            parts.push(Part::Memory(std::mem::take(&mut cut)));
+            in_cut = 0;
+        }
+    }
+    if !cut.is_empty() {
+        parts.push(Part::Memory(cut));
+    }
+    parts
 }
 
 impl PartitionStream for Share {
@@ -65,10 +86,29 @@ impl PartitionStream for Share {
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let spec = Arc::clone(&self.spec);
         let plain = arrow_schema(&spec);
-        let slices = self.slices.clone();
-        let batches = slices.into_iter().map(move |(bucket, slice)| decode(&spec, &plain, bucket, &slice));
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+        let parts = futures::stream::iter(self.parts.clone());
+        let batches =
+            parts.then(|(bucket, part)| async move { (bucket, read(part).await) }).flat_map(move |(bucket, slices)| {
+                let (spec, plain) = (Arc::clone(&spec), Arc::clone(&plain));
+                let slices = match slices {
+                    Ok(slices) => slices.into_iter().map(Ok).collect(),
+                    Err(error) => vec![Err(error)],
+                };
+                let decode = move |slice: Result<Slice>| decode(&spec, &plain, bucket, &slice?);
+                futures::stream::iter(slices.into_iter().map(decode))
+            });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
     }
+}
+
+/// Reads a lane file off the query's threads.
+async fn read(part: Part) -> Result<Vec<Slice>> {
+    if let Part::Memory(slices) = part {
+        return Ok(slices);
+    }
+    let reading = tokio::task::spawn_blocking(move || part.read()).await;
+    let read = reading.map_err(|error| DataFusionError::External(Box::new(error)))?;
+    read.map_err(|error| DataFusionError::External(Box::new(error)))
 }
 
 /// A slice in the log that cannot be read.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use penstock_store::AppendError;
+use penstock_store::{AppendError, CheckpointError};
 
 use crate::admission::Refusal;
 use crate::flush::FlushError;
@@ -30,7 +30,10 @@ pub struct ApiError {
 }
 
 /// Wait after a refusal that ends by itself within moments.
-const SHORTLY: Duration = Duration::from_secs(1);
+pub const SHORTLY: Duration = Duration::from_secs(1);
+/// Wait after one that ends once somebody has made room, or by chance.
+const LATER: Duration = Duration::from_secs(5);
+const STOPPED_HELP: &str = "the operator has to look at the disk and restart the server";
 
 impl ApiError {
     /// A refusal without further details.
@@ -66,6 +69,7 @@ impl ApiError {
     /// 405.
     pub fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not take this method")
+            .help("the Allow header names the methods that it takes")
     }
 
     /// 404 for a table.
@@ -115,7 +119,7 @@ pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
 
 impl From<NameError> for ApiError {
     fn from(error: NameError) -> Self {
-        Self::bad_request("bad_table_name", error.to_string())
+        Self::bad_request("bad_table_name", error.to_string()).help("for example cpu, or metrics.cpu with a namespace")
     }
 }
 
@@ -160,17 +164,33 @@ impl From<AppendError> for ApiError {
         match error {
             AppendError::QueueFull => unavailable("log_queue_full"),
             AppendError::Closed => unavailable("shutting_down"),
-            AppendError::Poisoned { .. } => {
-                unavailable("log_stopped").help("the operator has to look at the disk and restart the server")
-            }
+            AppendError::Poisoned { .. } => unavailable("log_stopped").help(STOPPED_HELP),
             AppendError::NoSpace(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "no_space", message)
                 .help("appends go on by themselves once the disk has room")
-                .retry_after(Duration::from_secs(5)),
+                .retry_after(LATER),
+            AppendError::TooManyProducers => unavailable("too_many_producers").retry_after(LATER),
+            AppendError::UnknownSequence(_) => Self::new(StatusCode::CONFLICT, "unknown_sequence", message),
+            AppendError::Fenced { .. } => Self::new(StatusCode::CONFLICT, "fenced", message),
             AppendError::TooLarge { .. } | AppendError::Encode(_) => {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
                     .help("split the rows over several posts")
             }
             AppendError::Undefined(..) | AppendError::MixedShards => internal(message),
+        }
+    }
+}
+
+impl From<CheckpointError> for ApiError {
+    fn from(error: CheckpointError) -> Self {
+        let message = error.to_string();
+        let unavailable = |code| Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        match error {
+            CheckpointError::Postponed(_) => unavailable("checkpoint_postponed")
+                .help("nothing is lost: the rows stay in the log, which grows until a checkpoint succeeds; make room in store.lanes")
+                .retry_after(LATER),
+            CheckpointError::Broken(_) | CheckpointError::Stopped(_) => {
+                unavailable("log_stopped").help(STOPPED_HELP).retry_after(SHORTLY)
+            }
         }
     }
 }
@@ -215,7 +235,8 @@ impl From<query::Error> for ApiError {
     fn from(error: query::Error) -> Self {
         let message = error.to_string();
         match error {
-            query::Error::Invalid(_) => Self::bad_request("bad_query", message),
+            query::Error::Invalid(_) => Self::bad_request("bad_query", message)
+                .help("one statement that only reads; `show tables` lists the tables, `describe TABLE` their columns"),
             query::Error::Limit(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "query_limit", message)
                 .help("narrow the query, or raise the limits under [query]"),
             query::Error::Values(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_value", message)

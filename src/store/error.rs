@@ -43,6 +43,20 @@ pub enum AppendError {
     /// Rows need a definition of their table, and of the schema version they name, before them.
     #[error("table {0} has no definition for schema version {1} in the log")]
     Undefined(TableId, u32),
+    /// The stamp lies below what is remembered, or its producer is not remembered: it may be durable or not.
+    #[error(
+        "sequence {0} is below what is remembered of its producer; find out what arrived, and go on in a new epoch"
+    )]
+    UnknownSequence(u64),
+    /// A newer epoch of the producer holds.
+    #[error("epoch {newest} of this producer has begun; earlier ones are closed")]
+    Fenced {
+        /// The newest epoch.
+        newest: u32,
+    },
+    /// No producer is idle for long enough to give its place to a new one.
+    #[error("too many producers are remembered; try again later, or post without a producer")]
+    TooManyProducers,
     /// A record is of one shard.
     #[error("the slices of one record belong to different shards")]
     MixedShards,

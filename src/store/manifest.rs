@@ -2,19 +2,25 @@
 //!
 //! ```text
 //!  0  magic             8 bytes "PNSTMAN1"
-//!  8  version           u32  1
+//!  8  version           u32  2
 //! 12  body_len          u32
 //! 16  node              u128
 //! 32  incarnation       u64  of the newest start
 //! 40  starts            u64
 //! 48  created_unix_ms   u64
 //! 56  segment_bytes     u64  data bytes of a regular log segment
-//! 64  lanes             u32  0: no checkpoints yet
+//! 64  lanes             u32
 //! 68  shards            u32
-//! 72  per shard         u64  durable_lsn: all below was durable when this was written
+//! 72  layout            u32  counts the changes of the number of shards; names the directories
+//! 76  reserved          u32  zero
+//! 80  replay_rates      4 x u64  log bytes a second of recent starts, newest first; 0: not measured
+//!112  per shard         u64  durable_lsn: all below was durable when this was written
 //!                       u64  segment_lsn: base of the segment that was written to then
 //!  .. crc               u32  CRC32C of everything before it
 //! ```
+//!
+//! Version 1 lacks what lies between `shards` and the shards' entries, and has no lanes and no manifest of each shard: its log holds
+//! everything. It is read, and the first start of this build makes what it lacks.
 //!
 //! The next manifest is written into `MANIFEST.new`, which is kept with room for it: a node on a full disk has to start, because
 //! that is how the disk gets emptied.
@@ -39,20 +45,28 @@ const NEXT_FILE_NAME: &str = "MANIFEST.new";
 pub const MAX_SHARDS: u32 = 1024;
 
 /// The format that is written.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The format that is read as well.
+pub(crate) const VERSION_1: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"PNSTMAN1";
 const HEAD_LEN: usize = 16;
 /// Bytes of the body before the shards' entries.
-const BODY_LEN: usize = 56;
+const BODY_LEN: usize = 96;
 /// Bytes of one shard's entry.
 const LOG_LEN: usize = 16;
 const CRC_LEN: usize = 4;
 const MAX_LEN: u64 = 1 << 20;
 
+/// Starts whose replay rate is remembered.
+pub const REPLAY_RATES: usize = 4;
+
 /// The manifest's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
+    /// The format that it was read in.
+    pub version: u32,
     /// Which data directory this is.
     pub node: NodeId,
     /// The newest start.
@@ -63,8 +77,12 @@ pub struct Manifest {
     pub created_unix_ms: u64,
     /// Data bytes of a regular log segment.
     pub segment_bytes: u64,
-    /// Checkpoint directories; 0 without checkpoints.
+    /// Checkpoint directories; 0 in a data directory of version 1.
     pub lanes: u32,
+    /// Counts the changes of the number of shards; names the directories.
+    pub layout: u32,
+    /// Log bytes a second that recent starts replayed, newest first; 0: not measured.
+    pub replay_rates: [u64; REPLAY_RATES],
     /// One entry a shard.
     pub logs: Vec<LogPosition>,
 }
@@ -84,6 +102,33 @@ impl Manifest {
         u32::try_from(self.logs.len()).expect("should be at most MAX_SHARDS")
     }
 
+    /// Refuses other numbers than the data directory has. A data directory of version 1 has no number of lanes yet.
+    ///
+    /// # Errors
+    /// The first number that is another one.
+    pub fn check_counts(&self, shards: u32, lanes: usize) -> Result<(), OpenError> {
+        let changed = |what, stored, configured| Err(OpenError::CountChanged { what, stored, configured });
+        if self.shards() != shards {
+            return changed("shards", self.shards(), shards);
+        }
+        let lanes = u32::try_from(lanes).unwrap_or(u32::MAX);
+        if self.lanes != lanes && self.version != VERSION_1 {
+            return changed("lanes", self.lanes, lanes);
+        }
+        Ok(())
+    }
+
+    /// The lowest of the recent replay rates, log bytes a second; none if no start has measured one.
+    pub fn replay_rate(&self) -> Option<u64> {
+        self.replay_rates.iter().copied().filter(|rate| *rate > 0).min()
+    }
+
+    /// Remembers a start's replay rate.
+    pub fn add_replay_rate(&mut self, rate: u64) {
+        self.replay_rates.rotate_right(1);
+        self.replay_rates[0] = rate;
+    }
+
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
@@ -94,6 +139,9 @@ impl Manifest {
         body.extend_from_slice(&self.segment_bytes.to_le_bytes());
         body.extend_from_slice(&self.lanes.to_le_bytes());
         body.extend_from_slice(&self.shards().to_le_bytes());
+        body.extend_from_slice(&self.layout.to_le_bytes());
+        body.extend_from_slice(&[0; 4]);
+        self.replay_rates.iter().for_each(|rate| body.extend_from_slice(&rate.to_le_bytes()));
         for log in &self.logs {
             body.extend_from_slice(&log.durable.0.to_le_bytes());
             body.extend_from_slice(&log.segment.0.to_le_bytes());
@@ -125,13 +173,13 @@ impl Manifest {
         if stored != crc32c::crc32c(covered) || bytes.len() != covered.len() + CRC_LEN {
             return Err(damaged());
         }
-        if version != VERSION {
-            return Err(format!("format version {version}; this build reads version {VERSION}"));
+        if version != VERSION && version != VERSION_1 {
+            return Err(format!("format version {version}; this build reads versions {VERSION_1} and {VERSION}"));
         }
-        Self::decode_body(&covered[HEAD_LEN..]).ok_or_else(damaged)
+        Self::decode_body(&covered[HEAD_LEN..], version).ok_or_else(damaged)
     }
 
-    fn decode_body(body: &[u8]) -> Option<Self> {
+    fn decode_body(body: &[u8], version: u32) -> Option<Self> {
         let mut reader = Reader::new(body);
         let node = NodeId(Uuid::from_u128(reader.u128()?));
         let incarnation = Incarnation(reader.u64()?);
@@ -143,9 +191,28 @@ impl Manifest {
         if shards == 0 || shards > MAX_SHARDS {
             return None;
         }
+        let (mut layout, mut replay_rates) = (0, [0; REPLAY_RATES]);
+        if version != VERSION_1 {
+            layout = reader.u32()?;
+            reader.take(4)?;
+            for rate in &mut replay_rates {
+                *rate = reader.u64()?;
+            }
+        }
         let mut log = || Some(LogPosition { durable: Lsn(reader.u64()?), segment: Lsn(reader.u64()?) });
         let logs = (0..shards).map(|_| log()).collect::<Option<Vec<_>>>()?;
-        reader.is_empty().then_some(Self { node, incarnation, starts, created_unix_ms, segment_bytes, lanes, logs })
+        reader.is_empty().then_some(Self {
+            node,
+            incarnation,
+            starts,
+            created_unix_ms,
+            segment_bytes,
+            lanes,
+            layout,
+            replay_rates,
+            logs,
+            version,
+        })
     }
 
     /// Reads the manifest of a data directory; none if it has none.

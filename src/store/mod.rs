@@ -3,7 +3,7 @@
 //! ```text
 //!  append -> queue -> owner thread: group, write, fdatasync -> generations (readable) -> answer
 //!                         |                                         |
-//!                     segments <---- recycled below ---- seal, commit: numbers come back
+//!                     segments <--- recycled --- checkpoint: lane file, barrier, edit
 //! ```
 //!
 //! In flow order:
@@ -12,31 +12,48 @@
 //! - [`fs`]: the file system as a trait: the real one, and one in memory that fails on command;
 //! - [`wal`]: a shard's log, from record to segment, and reading it back;
 //! - [`bucket`]: durable rows that are not in Delta yet, by table and bucket, and what readers pin;
+//! - [`checkpoint`]: unflushed rows from memory to lane files, so that the log can be recycled;
 //! - [`shard`]: what the owner thread of a shard shares;
 //! - [`manifest`]: which node, how many shards, which start;
 //! - [`first_start`]: making a data directory;
-//! - [`recovery`]: from a directory to running shards;
-//! - [`store`]: the handle that callers hold.
+//! - [`recovery`]: from a directory to running shards, within a fixed memory ([`spill`]) and with [`progress`]; `leftovers`: what
+//!   it removes then;
+//! - [`reshape`]: another number of shards or lanes;
+//! - [`store`]: the handle that callers hold, with its [`options`] and [`status`];
+//! - [`tools`]: looking into, checking and repairing the directory of a node that is stopped.
 //!
-//! It knows no Arrow, no Delta and no HTTP. Absent: checkpoints and lanes (the formats have their place), idempotent producers (a
-//! record has room for them), dropping a table.
+//! It knows no Arrow, no Delta and no HTTP. Absent: dropping a table.
 
 pub mod bucket;
+pub mod checkpoint;
 pub mod error;
 pub mod first_start;
 pub mod fs;
+pub(crate) mod leftovers;
 pub mod manifest;
+pub mod options;
+pub mod progress;
 pub mod recovery;
+pub mod reshape;
 pub mod shard;
+pub mod spill;
+pub mod status;
 pub mod store;
+pub mod tools;
 pub mod types;
 pub mod wal;
 
+pub use bucket::producer::ProducerLimits;
 pub use bucket::state::TableSummary;
-pub use bucket::{Generation, GenerationView, Sealed, Slice, TableView};
+pub use bucket::{Generation, GenerationView, Part, Sealed, Slice, TableView};
+pub use checkpoint::lanes::Barrier;
+pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};
+pub use options::Options;
+pub use progress::Progress;
 pub use recovery::Report;
-pub use store::{Options, Pending, ShardStatus, Store};
-pub use types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, TableId};
+pub use status::ShardStatus;
+pub use store::{Pending, Store};
+pub use types::{Bucket, Incarnation, Lsn, NodeId, ProducerId, SliceInput, Stamp, TableId};
 pub use wal::queue::Appended;
 pub use wal::record::{Commit, Define};

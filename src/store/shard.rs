@@ -3,12 +3,20 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::bucket::state::ShardState;
+use crate::checkpoint::trigger::Trigger;
 use crate::error::AppendError;
-use crate::types::Lsn;
+use crate::types::{Lsn, TableId};
 use crate::wal::queue::Queue;
+
+/// The shard of so many that a table lives on.
+pub(crate) fn of(table: TableId, shards: u32) -> u32 {
+    // The id is random, so its low half is as good as any hash of it.
+    let low = table.0.as_u128() & u128::from(u64::MAX);
+    u32::try_from(low % u128::from(shards)).expect("should be below the number of shards")
+}
 
 /// Numbers of one shard.
 #[derive(Debug, Default)]
@@ -21,6 +29,14 @@ pub struct Counters {
     pub payload_bytes: AtomicU64,
     /// Bytes passed to write calls since the start, zero-fill left out.
     pub written_bytes: AtomicU64,
+    /// Nanoseconds that the owner spent in write calls.
+    pub write_nanos: AtomicU64,
+    /// Nanoseconds that the owner spent in syncs.
+    pub sync_nanos: AtomicU64,
+    /// Nanoseconds that the owner spent on applying and answering.
+    pub apply_nanos: AtomicU64,
+    /// The longest of those, for one group.
+    pub apply_nanos_max: AtomicU64,
     /// Everything below is durable and visible.
     pub durable_lsn: AtomicU64,
     /// Base of the oldest segment that is kept.
@@ -31,6 +47,16 @@ pub struct Counters {
     pub unflushed_rows: AtomicU64,
     /// Payload bytes that are not known to be in Delta.
     pub unflushed_bytes: AtomicU64,
+    /// The log below is not needed: the manifest says what of it is live.
+    pub checkpoint_lsn: AtomicU64,
+    /// Checkpoints since the start.
+    pub checkpoints: AtomicU64,
+    /// Lane files in use.
+    pub lane_files: AtomicU64,
+    /// Their bytes.
+    pub lane_bytes: AtomicU64,
+    /// Bytes of extents in them that a live generation needs.
+    pub lane_live_bytes: AtomicU64,
 }
 
 /// One shard as its callers and readers see it.
@@ -42,8 +68,12 @@ pub struct Shared {
     pub queue: Queue,
     /// Written by the owner only, after the sync.
     pub state: RwLock<ShardState>,
-    /// Written by the owner only.
+    /// Written by the owner and the checkpointer only, each its own.
     pub counters: Counters,
+    /// When the next checkpoint is due.
+    pub trigger: Trigger,
+    /// Why the last checkpoint was put off; none if it went well.
+    pub postponed: Mutex<Option<String>>,
     poison: OnceLock<String>,
 }
 
@@ -52,7 +82,15 @@ impl Shared {
         let counters = Counters::default();
         counters.durable_lsn.store(head.0, Ordering::Relaxed);
         let queue = Queue::new(queue_bytes);
-        let shared = Self { number, queue, state: RwLock::default(), counters, poison: OnceLock::new() };
+        let shared = Self {
+            number,
+            queue,
+            state: RwLock::default(),
+            counters,
+            trigger: Trigger::default(),
+            postponed: Mutex::default(),
+            poison: OnceLock::new(),
+        };
         shared.publish_unflushed(&state);
         *shared.state.write() = state;
         shared

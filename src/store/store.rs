@@ -8,49 +8,33 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::bucket::Sealed;
 use crate::bucket::state::TableSummary;
-use crate::bucket::{Sealed, TableView};
+use crate::bucket::{PARTS, TableView};
+use crate::checkpoint::checkpointer::{self, Checkpointer};
+use crate::checkpoint::lanes::{self, Lanes};
+use crate::checkpoint::moving::Identity;
+use crate::checkpoint::{self, CheckpointError, Report as CheckpointReport};
 use crate::error::{AppendError, OpenError};
 use crate::first_start;
 use crate::fs::{self, FileSystem, Lock};
-use crate::manifest::{LogPosition, Manifest};
-use crate::recovery::{self, ReadyShard, Report};
-use crate::shard::Shared;
-use crate::types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, TableId};
-use crate::wal::owner::{Owner, Settings};
+use crate::leftovers;
+use crate::manifest::{self, LogPosition, Manifest};
+use crate::options::{self, Options};
+use crate::progress::Progress;
+use crate::recovery::{self, ReadyShard, Report, Source};
+use crate::shard::{self, Shared};
+use crate::status::{self, ShardStatus};
+use crate::types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, Stamp, TableId};
+use crate::wal::owner::{self, Owner};
 use crate::wal::pool::Pool;
 use crate::wal::queue::{Appended, Request};
-use crate::wal::record::{Commit, Define, Record};
+use crate::wal::record::{Commit, Define, Record, Rows};
 use crate::wal::segment;
 
-const LOCK_FILE: &str = "LOCK";
-
-/// How a store is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// Logs and owner threads. Default 2; at least 1, at most 1024. Fixed when the data directory is made.
-    pub shards: u32,
-    /// Data bytes of a log segment. Default 32 MiB, at least 64 KiB. Fixed when the data directory is made.
-    pub segment_bytes: u64,
-    /// Most bytes that one sync covers, but for a single larger record. Default 4 MiB.
-    pub group_bytes: usize,
-    /// Most bytes that wait for a shard's owner. Default 64 MiB.
-    pub queue_bytes: usize,
-    /// Largest record, bytes. Default 256 MiB.
-    pub max_record_bytes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            shards: 2,
-            segment_bytes: 32 << 20,
-            group_bytes: 4 << 20,
-            queue_bytes: 64 << 20,
-            max_record_bytes: 256 << 20,
-        }
-    }
-}
+pub(crate) const LOCK_FILE: &str = "LOCK";
+/// Most log segments of a shard that wait to be used again.
+const MAX_SPARES: u64 = 64;
 
 /// A caller's wait for the sync that covers its record.
 #[must_use = "nothing is known to be durable before the answer"]
@@ -83,31 +67,6 @@ fn unanswered(shard: u32) -> AppendError {
     AppendError::Poisoned { shard, reason: "the log's owner thread ended without an answer".to_owned() }
 }
 
-/// One shard's figures.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardStatus {
-    /// The shard.
-    pub shard: u32,
-    /// Everything below is durable and visible.
-    pub durable_lsn: Lsn,
-    /// Log bytes that are kept because something in them is not in Delta yet.
-    pub retained_bytes: u64,
-    /// Records made durable since the start.
-    pub records: u64,
-    /// Groups made durable since the start: each one is a sync.
-    pub groups: u64,
-    /// Payload bytes made durable since the start.
-    pub payload_bytes: u64,
-    /// Bytes passed to write calls since the start, zero-fill left out.
-    pub written_bytes: u64,
-    /// Rows that are not known to be in Delta.
-    pub unflushed_rows: u64,
-    /// Payload bytes that are not known to be in Delta.
-    pub unflushed_bytes: u64,
-    /// Why the shard stopped.
-    pub poisoned: Option<String>,
-}
-
 /// An open data directory.
 #[derive(Debug)]
 pub struct Store {
@@ -117,47 +76,75 @@ pub struct Store {
     report: Report,
     max_record_bytes: usize,
     shards: Vec<Arc<Shared>>,
-    owners: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
     _lock: Box<dyn Lock>,
 }
 
+/// The threads of all shards.
+#[derive(Debug, Default)]
+struct Threads {
+    owners: Vec<JoinHandle<()>>,
+    checkpointers: Vec<JoinHandle<()>>,
+}
+
 impl Store {
-    /// Opens `dir`, or makes it. Reads the whole log; blocks meanwhile.
+    /// Opens `dir`, or makes it. Reads manifests and logs; blocks meanwhile.
     ///
     /// # Errors
     /// [`OpenError`]: the directory is in use, damaged, of another shape than configured, or cannot be read or written.
     pub fn open(fs: Arc<dyn FileSystem>, dir: &Path, options: &Options) -> Result<Self, OpenError> {
+        Self::open_telling(fs, dir, options, &Progress::new())
+    }
+
+    /// As [`Self::open`], and tells meanwhile how far it is.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_telling(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        options: &Options,
+        progress: &Progress,
+    ) -> Result<Self, OpenError> {
         let at = |what: &str| OpenError::io(format!("{what} {}", dir.display()));
         fs.create_dir_all(dir).map_err(at("creating"))?;
-        let lock_path = dir.join(LOCK_FILE);
-        let lock = fs.lock(&lock_path).map_err(at("locking"))?;
-        let Some(lock) = lock else {
-            return Err(OpenError::Locked { holder: fs::lock_holder(&*fs, &lock_path), path: dir.to_owned() });
+        let lock = lock(&*fs, dir)?;
+        let (mut manifest, lanes) = layout(&fs, dir, options)?;
+        let lanes = Arc::new(lanes);
+        let source = Source {
+            fs: &fs,
+            dir,
+            manifest: &manifest,
+            lanes: &lanes,
+            producers: options.producers,
+            replay_bytes: options.replay_bytes,
+            progress,
         };
-        let (mut manifest, is_new) = match Manifest::load(&*fs, dir)? {
-            Some(found) => (found, false),
-            None => (first_start::manifest(&*fs, dir, options.shards, options.segment_bytes)?, true),
-        };
-        if manifest.shards() != options.shards {
-            let (stored, configured) = (manifest.shards(), options.shards);
-            return Err(OpenError::CountChanged { what: "shards", stored, configured });
+        let (read, report) = recovery::read_all(source)?;
+        if manifest.version == manifest::VERSION_1 {
+            lanes.make(manifest.node)?;
         }
-        manifest.incarnation = recovery::new_incarnation();
-        manifest.starts += 1;
-        if is_new {
-            first_start::make_shards(&*fs, dir, &manifest)?;
-        }
-        let (read, report) = recovery::read_all(&*fs, dir, &manifest)?;
         let mut ready = Vec::with_capacity(read.len());
+        let mut logs = Vec::with_capacity(read.len());
         for (number, read) in (0..).zip(read) {
-            let shard = recovery::resume(&*fs, dir, read, &manifest, number)?;
+            let shard = recovery::resume(source, read, number)?;
             let active = shard.segments.back().expect("should have a fresh segment").header.base;
-            manifest.logs[number as usize] = LogPosition { durable: shard.head, segment: active };
+            logs.push(LogPosition { durable: shard.head, segment: active });
             ready.push((number, shard));
+        }
+        manifest.logs = logs;
+        manifest.version = manifest::VERSION;
+        if let Some(rate) = report.replay_rate() {
+            manifest.add_replay_rate(rate);
         }
         // MUST BEFORE the first append: sequences count within the incarnation, and one used twice would hide rows from the table.
         // MUST AFTER the fresh segments: it says that they are there, and where the durable part ends.
         manifest.store(&*fs, dir).map_err(at("writing the manifest in"))?;
+        let files = ready.iter().flat_map(|(number, shard)| {
+            shard.files.iter().chain(&shard.spilled).map(|f| (f.reference.lane, *number, f.reference.id))
+        });
+        // MUST AFTER the manifest: one that was read may be in the page cache only, and another layout's may come back without it.
+        leftovers::remove(&*fs, dir, (manifest.node, manifest.layout), &lanes, &files.collect());
         let mut store = Self {
             fs,
             dir: dir.to_owned(),
@@ -165,33 +152,58 @@ impl Store {
             report,
             max_record_bytes: options.max_record_bytes,
             shards: Vec::new(),
-            owners: Mutex::default(),
+            threads: Mutex::default(),
             _lock: lock,
         };
         for (number, shard) in ready {
-            store.start_owner(number, shard, options).map_err(at("starting a log's owner for"))?;
+            store.start_shard(number, shard, &lanes, options).map_err(at("starting a log's threads for"))?;
         }
         Ok(store)
     }
 
-    /// What fails here drops the store, which stops the owners that run: one that went on without the lock could be a second writer.
-    fn start_owner(&mut self, number: u32, ready: ReadyShard, options: &Options) -> std::io::Result<()> {
-        let dir = segment::shard_dir(&self.dir, number);
-        let pool = Pool::start(Arc::clone(&self.fs), &dir, self.manifest.segment_bytes)?;
-        let shared = Arc::new(Shared::new(number, ready.state, options.queue_bytes, ready.head));
-        let settings = Settings {
+    /// What fails here drops the store, which stops the threads that run: one that went on without the lock could be a second writer.
+    fn start_shard(
+        &mut self,
+        number: u32,
+        ready: ReadyShard,
+        lanes: &Arc<Lanes>,
+        options: &Options,
+    ) -> std::io::Result<()> {
+        let Manifest { node, incarnation, segment_bytes, layout, .. } = self.manifest;
+        let dir = segment::shard_dir(&self.dir, layout, number);
+        let ReadyShard { segments, state, head, edits, image, files, spilled } = ready;
+        let freed_at_once = options.checkpoint_bytes / segment_bytes + 2;
+        let pool = Pool::start(Arc::clone(&self.fs), &dir, segment_bytes, freed_at_once.min(MAX_SPARES) as usize)?;
+        let pool = Arc::new(pool);
+        let shared = Arc::new(Shared::new(number, state, options.queue_bytes, head));
+        let settings = owner::Settings {
             fs: Arc::clone(&self.fs),
-            dir,
+            dir: dir.clone(),
             shard: number,
-            node: self.manifest.node,
-            incarnation: self.manifest.incarnation,
-            segment_bytes: self.manifest.segment_bytes,
+            node,
+            incarnation,
+            segment_bytes,
             group_bytes: options.group_bytes,
+            checkpoint_bytes: options.checkpoint_bytes,
         };
-        let owner = Owner::new(settings, Arc::clone(&shared), pool, ready.segments, ready.head);
-        let thread = std::thread::Builder::new().name(format!("penstock-log-{number}"));
-        self.owners.lock().push(thread.spawn(move || owner.run())?);
+        let (log, below) = (Arc::clone(&pool), image.checkpoint);
+        let owner = Owner::new(settings, Arc::clone(&shared), log, segments, head, below);
+        let settings = checkpointer::Settings {
+            identity: Identity { shard: number, node, incarnation },
+            dir,
+            interval: options.checkpoint_interval,
+            least_rate: options.lane_rate,
+            checkpoint_bytes: options.checkpoint_bytes,
+            max_files: options.lane_files,
+        };
+        let lanes = Arc::clone(lanes);
+        let manifest = (edits, image);
+        let checkpointer = Checkpointer::new(settings, Arc::clone(&shared), pool, lanes, manifest, files, spilled)?;
         self.shards.push(shared);
+        let mut threads = self.threads.lock();
+        let thread = |name: &str| std::thread::Builder::new().name(format!("penstock-{name}-{number}"));
+        threads.owners.push(thread("log").spawn(move || owner.run())?);
+        threads.checkpointers.push(thread("ckpt").spawn(move || checkpointer.run())?);
         Ok(())
     }
 
@@ -212,10 +224,7 @@ impl Store {
 
     /// The shard that a table lives on.
     pub fn shard_of(&self, table: TableId) -> u32 {
-        // The id is random, so its low half is as good as any hash of it.
-        let shards = self.shards.len() as u128;
-        u32::try_from((table.0.as_u128() & u128::from(u64::MAX)) % shards)
-            .expect("should be below the number of shards")
+        shard::of(table, self.manifest.shards())
     }
 
     fn shard(&self, table: TableId) -> &Arc<Shared> {
@@ -227,16 +236,30 @@ impl Store {
     /// # Errors
     /// At once if the record can never be taken; later through the answer.
     pub fn append(&self, slices: Vec<SliceInput>) -> Result<Pending<Appended>, AppendError> {
+        self.append_rows(slices.into())
+    }
+
+    /// As [`Self::append`], and exactly once: a repeat of a stamp, also one that is under way, gets the receipt of the first one. The
+    /// slices have to be of one table.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; and through the answer if it is not known whether the stamp was seen, or a newer epoch holds.
+    pub fn append_stamped(&self, stamp: Stamp, slices: Vec<SliceInput>) -> Result<Pending<Appended>, AppendError> {
+        self.append_rows(Rows { stamp: Some(stamp), slices })
+    }
+
+    fn append_rows(&self, rows: Rows) -> Result<Pending<Appended>, AppendError> {
+        let slices = &rows.slices;
         let Some(first) = slices.first() else { return Err(crate::wal::record::EncodeError::Empty.into()) };
         let shard = self.shard_of(first.table);
         if slices.iter().any(|s| self.shard_of(s.table) != shard) {
             return Err(AppendError::MixedShards);
         }
-        let record = Record::Slices(slices);
+        let record = Record::Slices(rows);
         let encoded = record.encode()?;
         self.check_len(encoded.padded_len())?;
-        let Record::Slices(slices) = record else { unreachable!("the record was made of slices") };
-        Ok(self.push(shard, |done| Request::Append { slices, encoded, done }))
+        let Record::Slices(rows) = record else { unreachable!("the record was made of slices") };
+        Ok(self.push(shard, |done| Request::Append { rows, encoded, done }))
     }
 
     /// Makes a table known to the log, or its next schema version.
@@ -291,7 +314,31 @@ impl Store {
 
     /// All tables with unflushed rows.
     pub fn summaries(&self) -> Vec<TableSummary> {
-        self.shards.iter().flat_map(|s| s.state.read().summaries()).collect()
+        let parts = |s: &Arc<Shared>| {
+            let shard = Arc::clone(s);
+            (0..PARTS).flat_map(move |part| shard.state.read().summaries(part))
+        };
+        self.shards.iter().flat_map(parts).collect()
+    }
+
+    /// Checkpoints every shard now, in parallel, and waits for it; blocks. Afterwards a restart reads next to nothing.
+    ///
+    /// # Errors
+    /// The first shard's reason.
+    pub fn checkpoint(&self) -> Result<Vec<CheckpointReport>, CheckpointError> {
+        let waiting: Vec<_> = self.shards.iter().map(|s| (s, s.trigger.demand(true))).collect();
+        let outcome = |(shard, answer): (&Arc<Shared>, oneshot::Receiver<checkpoint::Outcome>)| {
+            answer.blocking_recv().unwrap_or_else(|_| {
+                let reason = shard.poisoned().unwrap_or(AppendError::Closed);
+                Err(CheckpointError::Stopped(reason.to_string()))
+            })
+        };
+        waiting.into_iter().map(outcome).collect()
+    }
+
+    /// Log bytes a second that a restart reads: the lowest of what recent starts have measured; none before the first.
+    pub fn replay_rate(&self) -> Option<u64> {
+        self.manifest.replay_rate()
     }
 
     /// Payload bytes that are not known to be in Delta.
@@ -304,9 +351,15 @@ impl Store {
         self.shards.iter().map(|s| s.counters.unflushed_rows.load(Ordering::Relaxed)).sum()
     }
 
+    /// Sequences of a table that its producers never sent, and that are too far back to come; in what was applied since the start, a
+    /// replay's records included.
+    pub fn producer_gaps(&self, table: TableId) -> u64 {
+        self.shard(table).state.read().producers().gaps(table)
+    }
+
     /// Every shard's figures.
     pub fn status(&self) -> Vec<ShardStatus> {
-        self.shards.iter().map(|s| status_of(s)).collect()
+        self.shards.iter().map(|s| status::of(s)).collect()
     }
 
     /// The first shard that stopped, and why.
@@ -314,14 +367,20 @@ impl Store {
         self.shards.iter().find_map(|s| s.poisoned())
     }
 
-    /// Refuses new work, finishes what has queued, and notes in the manifest how far the logs are durable. Blocks. Idempotent.
+    /// Checkpoints, refuses new work, finishes what has queued, and notes in the manifest how far the logs are durable. Blocks.
+    /// Idempotent.
     ///
     /// # Errors
     /// The I/O error of the manifest; the logs are whole all the same.
     pub fn close(&self) -> std::io::Result<()> {
+        if self.shards.iter().all(|s| !s.queue.is_closed())
+            && let Err(error) = self.checkpoint()
+        {
+            tracing::warn!(%error, "no checkpoint at the end; the next start reads more of the log");
+        }
         // Held to the end: two callers would write the same file.
-        let mut owners = self.owners.lock();
-        self.stop(&mut owners);
+        let mut threads = self.threads.lock();
+        self.stop(&mut threads);
         let mut manifest = self.manifest.clone();
         for (log, shard) in manifest.logs.iter_mut().zip(&self.shards) {
             log.durable = Lsn(shard.counters.durable_lsn.load(Ordering::Acquire));
@@ -330,13 +389,14 @@ impl Store {
         manifest.store(&*self.fs, &self.dir)
     }
 
-    fn stop(&self, owners: &mut Vec<JoinHandle<()>>) {
+    fn stop(&self, threads: &mut Threads) {
         for shard in &self.shards {
+            shard.trigger.stop();
             shard.queue.close(AppendError::Closed);
         }
-        for owner in owners.drain(..) {
-            if owner.join().is_err() {
-                tracing::error!("a log's owner thread panicked");
+        for thread in threads.checkpointers.drain(..).chain(threads.owners.drain(..)) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the log panicked");
             }
         }
     }
@@ -344,24 +404,38 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let mut owners = std::mem::take(&mut *self.owners.lock());
-        self.stop(&mut owners);
+        let mut threads = std::mem::take(&mut *self.threads.lock());
+        self.stop(&mut threads);
     }
 }
 
-fn status_of(shard: &Shared) -> ShardStatus {
-    let counters = &shard.counters;
-    let durable = counters.durable_lsn.load(Ordering::Acquire);
-    ShardStatus {
-        shard: shard.number,
-        durable_lsn: Lsn(durable),
-        retained_bytes: durable.saturating_sub(counters.retained_from.load(Ordering::Relaxed)),
-        records: counters.records.load(Ordering::Relaxed),
-        groups: counters.groups.load(Ordering::Relaxed),
-        payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
-        written_bytes: counters.written_bytes.load(Ordering::Relaxed),
-        unflushed_rows: counters.unflushed_rows.load(Ordering::Relaxed),
-        unflushed_bytes: counters.unflushed_bytes.load(Ordering::Relaxed),
-        poisoned: shard.poisoned().map(|e| e.to_string()),
+/// Keeps every other process off the directory while it is held.
+pub(crate) fn lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
+    let path = dir.join(LOCK_FILE);
+    let lock = fs.lock(&path).map_err(OpenError::io(format!("locking {}", dir.display())))?;
+    lock.ok_or_else(|| OpenError::Locked { holder: fs::lock_holder(fs, &path), path: dir.to_owned() })
+}
+
+/// What the data directory is, made if it is new; with this start's incarnation.
+fn layout(fs: &Arc<dyn FileSystem>, dir: &Path, options: &Options) -> Result<(Manifest, Lanes), OpenError> {
+    let lane_dirs = options::lane_dirs(dir, &options.lanes);
+    let (mut manifest, is_new) = match Manifest::load(&**fs, dir)? {
+        Some(found) => (found, false),
+        None => (first_start::manifest(&**fs, dir, options, lane_dirs.len())?, true),
+    };
+    manifest.check_counts(options.shards, lane_dirs.len())?;
+    manifest.incarnation = recovery::new_incarnation();
+    manifest.starts += 1;
+    if is_new {
+        // MUST BEFORE the manifest: with it, a lane that is not there is lost rows.
+        lanes::make(&**fs, &lane_dirs, manifest.node)?;
+        first_start::make_shards(&**fs, dir, &manifest)?;
     }
+    if manifest.version == manifest::VERSION_1 {
+        // Made once everything has been read.
+        manifest.lanes = u32::try_from(lane_dirs.len()).unwrap_or(u32::MAX);
+        return Ok((manifest, Lanes::unmade(Arc::clone(fs), lane_dirs, options.barrier)));
+    }
+    let lanes = Lanes::open(Arc::clone(fs), lane_dirs, manifest.node, options.barrier)?;
+    Ok((manifest, lanes))
 }

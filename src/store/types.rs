@@ -21,6 +21,22 @@ pub struct Incarnation(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Lsn(pub u64);
 
+/// Identifies who sends: chosen by the producer, the same over its restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProducerId(pub u128);
+
+/// What a producer says of one record, so that a repeat of it is known as one. Sequences count from 0 within (table, producer,
+/// epoch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stamp {
+    /// Who sends.
+    pub producer: ProducerId,
+    /// One life of the producer. A higher one fences the lower ones off: what they still have in flight is refused.
+    pub epoch: u32,
+    /// The record's place among those that the producer sends to the table in this epoch.
+    pub sequence: u64,
+}
+
 /// The event-time window a row belongs to, in microseconds since the epoch (UTC). `width` is positive and divides a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket {
@@ -73,6 +89,12 @@ impl fmt::Display for NodeId {
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Display for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
     }
 }
 

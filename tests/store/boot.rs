@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_store::fs::{Fault, FaultKind, MemoryFileSystem, Operation};
-use penstock_store::{OpenError, Options, Store};
+use penstock_store::{CheckpointError, OpenError, Options, Store};
 
 use crate::hook::{Countdown, Hooked};
 use crate::kit::{self, append, commit, define, payloads, seal, table, try_append};
@@ -204,7 +204,8 @@ fn a_file_whose_new_name_was_not_synced_may_be_reused() {
         std::thread::yield_now();
     }
     std::thread::sleep(std::time::Duration::from_millis(5));
-    fs.set_capacity(0);
+    let used: usize = fs.files().iter().map(|path| fs.dump(path).expect("should be there").len()).sum();
+    fs.set_capacity(used as u64 + 20_000);
     for n in 0..18_u8 {
         append(&store, vec![n; 3000]);
     }
@@ -219,6 +220,7 @@ fn a_file_whose_new_name_was_not_synced_may_be_reused() {
         sticky: false,
     });
     commit(&store, &sealed).expect("should commit");
+    assert!(matches!(store.checkpoint(), Err(CheckpointError::Broken(_))));
     drop(store);
     fs.set_capacity(u64::MAX);
     // The only one that the next start can take: it still has its header.

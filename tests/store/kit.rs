@@ -87,7 +87,13 @@ pub fn commit(store: &Store, sealed: &Sealed) -> Result<(), AppendError> {
 
 /// All payloads of a table that are not in Delta, in LSN order within each generation.
 pub fn payloads(store: &Store, table: TableId) -> Vec<Bytes> {
-    store.view(table).generations.iter().flat_map(|g| g.slices()).map(|s| s.payload).collect()
+    store
+        .view(table)
+        .generations
+        .iter()
+        .flat_map(|g| g.slices().expect("should be readable"))
+        .map(|s| s.payload)
+        .collect()
 }
 
 /// The log files of the first shard, oldest first.

@@ -16,8 +16,10 @@ enum Fate {
     Unknown,
     /// Acknowledged or seen: there until its commit.
     Kept,
-    /// Refused, taken back or committed: never to be seen again.
+    /// Refused or taken back: not to be seen, unless it is offered again.
     Gone,
+    /// Committed: never to be seen again.
+    InDelta,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,11 @@ fn read_payload(slice: &Slice) -> RowId {
     number(0)
 }
 
+/// A read may meet a planned fault; it may not find other bytes than were written.
+fn unless_it_fails<T>(read: std::io::Result<T>) -> Option<T> {
+    read.inspect_err(|e| assert!(e.kind() != std::io::ErrorKind::InvalidData, "{e}")).ok()
+}
+
 impl Oracle {
     /// A record that is about to be handed over.
     pub fn offer(&mut self, rows: &[(RowId, TableId)]) -> usize {
@@ -81,13 +88,40 @@ impl Oracle {
         record
     }
 
+    /// A stamped record is handed over again. What was lost of it may come now.
+    pub fn offer_again(&mut self, record: usize) {
+        for id in &self.records[record] {
+            let row = self.rows.get_mut(id).expect("should be offered");
+            if row.fate == Fate::Gone {
+                (row.fate, row.lsn) = (Fate::Unknown, None);
+            }
+        }
+    }
+
+    /// The answer to one of the attempts at a stamped record: an error says nothing of the others.
+    pub fn stamped(&mut self, record: usize, answer: &Result<Appended, AppendError>) {
+        match answer {
+            Ok(_) => self.appended(record, answer),
+            Err(error) => {
+                let forgotten = matches!(
+                    error,
+                    AppendError::UnknownSequence(_) | AppendError::Fenced { .. } | AppendError::TooManyProducers
+                );
+                assert!(!forgotten, "a stamp within its window: {error}");
+            }
+        }
+    }
+
     pub fn appended(&mut self, record: usize, answer: &Result<Appended, AppendError>) {
         for id in &self.records[record] {
             let row = self.rows.get_mut(id).expect("should be offered");
             match answer {
                 Ok(appended) => {
                     assert_ne!(row.fate, Fate::Gone, "row {id} was acknowledged after it was known to be gone");
-                    row.fate = Fate::Kept;
+                    assert!(row.lsn.is_none_or(|lsn| lsn == appended.lsn), "row {id} got another receipt");
+                    if row.fate == Fate::Unknown {
+                        row.fate = Fate::Kept;
+                    }
                     row.lsn = Some(appended.lsn);
                 }
                 Err(AppendError::Poisoned { .. }) => {}
@@ -110,11 +144,14 @@ impl Oracle {
         }
     }
 
-    pub fn sealed(&mut self, table: TableId, answer: &Result<Option<Sealed>, AppendError>) {
+    /// False if the rows of a sealed generation cannot be read just now: it is not to be committed then.
+    pub fn sealed(&mut self, table: TableId, answer: &Result<Option<Sealed>, AppendError>) -> bool {
         if let Ok(Some(sealed)) = answer {
-            let rows = sealed.generation.slices(usize::MAX).iter().map(read_payload).collect();
+            let Some(slices) = unless_it_fails(sealed.generation.slices(usize::MAX)) else { return false };
+            let rows = slices.iter().map(read_payload).collect();
             self.learn((table, sealed.seal.incarnation, sealed.seal.sequence), rows);
         }
+        true
     }
 
     fn learn(&mut self, key: Key, rows: Vec<RowId>) {
@@ -132,7 +169,7 @@ impl Oracle {
         if answer.is_ok() {
             let covered: Vec<RowId> = self.covered(commit).flat_map(|known| known.rows.clone()).collect();
             self.covered(commit).for_each(|known| known.committed = true);
-            covered.iter().for_each(|id| self.rows.get_mut(id).expect("should be offered").fate = Fate::Gone);
+            covered.iter().for_each(|id| self.rows.get_mut(id).expect("should be offered").fate = Fate::InDelta);
         }
     }
 
@@ -150,7 +187,7 @@ impl Oracle {
             *durable = shard.durable_lsn;
         }
         let acknowledged: Vec<RowId> = self.with(Fate::Kept);
-        let seen = self.look(store);
+        let Some(seen) = self.look(store) else { return };
         for id in acknowledged.iter().filter(|id| !seen.contains_key(id)) {
             assert!(self.may_be_committed(*id), "row {id} is not visible");
         }
@@ -164,20 +201,20 @@ impl Oracle {
         self.sealed.values().any(|known| known.committing && known.rows.contains(&id))
     }
 
-    /// Everything that is visible now, each row checked.
-    fn look(&mut self, store: &Store) -> HashMap<RowId, Lsn> {
+    /// Everything that is visible now, each row checked; none if a lane file cannot be read just now.
+    fn look(&mut self, store: &Store) -> Option<HashMap<RowId, Lsn>> {
         let mut seen = HashMap::new();
         let tables: BTreeSet<TableId> = self.rows.values().map(|row| row.table).collect();
         for table in tables {
             for view in store.view(table).generations {
                 let mut last = Lsn(0);
                 let mut rows = Vec::new();
-                for slice in view.slices() {
+                for slice in unless_it_fails(view.slices())? {
                     let id = read_payload(&slice);
                     let row = self.rows.get_mut(&id).expect("should be a row that was offered");
                     assert_eq!(row.table, table, "row {id} is in the wrong table");
                     assert!(slice.lsn >= last, "row {id} is out of order");
-                    assert!(row.fate != Fate::Gone, "row {id} came back");
+                    assert!(row.fate != Fate::Gone && row.fate != Fate::InDelta, "row {id} came back");
                     assert!(row.lsn.is_none_or(|lsn| lsn == slice.lsn), "row {id} moved");
                     row.fate = Fate::Kept;
                     row.lsn = Some(slice.lsn);
@@ -193,7 +230,7 @@ impl Oracle {
                 }
             }
         }
-        seen
+        Some(seen)
     }
 
     /// Judges a start, and settles what was in doubt before it.
@@ -206,7 +243,7 @@ impl Oracle {
         let definitions: BTreeSet<TableId> = store.definitions().iter().map(|d| d.table).collect();
         assert!(definitions.is_superset(&self.tables), "a table's definition is lost");
         let before: HashMap<RowId, Fate> = self.rows.iter().map(|(id, row)| (*id, row.fate)).collect();
-        let seen = self.look(store);
+        let seen = self.look(store).expect("should be readable after a start");
         let present: BTreeSet<Key> = store
             .summaries()
             .iter()
@@ -223,7 +260,7 @@ impl Oracle {
             known.committed = true;
             gone.extend(known.rows.iter().copied());
         }
-        gone.iter().for_each(|id| self.rows.get_mut(id).expect("should be offered").fate = Fate::Gone);
+        gone.iter().for_each(|id| self.rows.get_mut(id).expect("should be offered").fate = Fate::InDelta);
         let committed: BTreeSet<RowId> = gone.into_iter().collect();
         for (id, fate) in before {
             let is_there = seen.contains_key(&id);

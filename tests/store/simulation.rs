@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_store::fs::{Fault, FaultKind, MemoryFileSystem, Operation};
-use penstock_store::{Appended, Commit, Define, Options, Pending, Sealed, Store, TableId};
+use penstock_store::{
+    Appended, Barrier, CheckpointError, Commit, Define, Options, Pending, ProducerId, Sealed, SliceInput, Stamp, Store,
+    TableId,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -25,6 +28,7 @@ const SHARDS: u32 = 2;
 /// A request that was handed over and not looked at since.
 enum Waiting {
     Append(usize, Pending<Appended>),
+    Stamped(usize, Pending<Appended>),
     Define(TableId, Pending<Appended>),
     Seal(TableId, Pending<Option<Sealed>>),
     Commit(Commit, Pending<()>),
@@ -38,6 +42,18 @@ struct Simulation {
     next_row: RowId,
     /// Tables that were offered to the log, with the newest schema version.
     tables: Vec<(TableId, u32)>,
+    producers: Vec<Producer>,
+    options: Options,
+}
+
+/// Somebody who sends stamped records, skips some, and sends some again.
+struct Producer {
+    id: ProducerId,
+    table: TableId,
+    epoch: u32,
+    next: u64,
+    skipped: Vec<u64>,
+    sent: Vec<(Stamp, usize, Vec<SliceInput>)>,
 }
 
 #[test]
@@ -69,7 +85,24 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
         let (fs, oracle) = (MemoryFileSystem::new(), Oracle::default());
-        Self { rng, fs, oracle, waiting: Vec::new(), next_row: 1, tables: Vec::new() }
+        let (waiting, tables, producers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut simulation =
+            Self { rng, fs, oracle, waiting, next_row: 1, tables, producers, options: Options::default() };
+        simulation.options = simulation.draw_options();
+        simulation
+    }
+
+    /// What a data directory keeps for its life; the rest is drawn at each start.
+    fn draw_options(&mut self) -> Options {
+        let lanes = self.rng.random_range(0..3);
+        Options {
+            shards: SHARDS,
+            segment_bytes: 1 << 16,
+            group_bytes: 40_000,
+            lanes: (0..lanes).map(|n| PathBuf::from(format!("/lane-{n}"))).collect(),
+            lane_files: self.rng.random_range(2..6),
+            ..Options::default()
+        }
     }
 
     fn run(mut self) -> usize {
@@ -99,7 +132,14 @@ impl Simulation {
 
     /// Starts the store; a start that meets a fault or another crash is tried again.
     fn open(&mut self) -> Store {
-        let options = Options { shards: SHARDS, segment_bytes: 1 << 16, group_bytes: 40_000, ..Options::default() };
+        let options = Options {
+            checkpoint_interval: self.rng.random_bool(0.3).then(|| Duration::from_millis(self.rng.random_range(1..10))),
+            checkpoint_bytes: if self.rng.random_bool(0.3) { 50_000 } else { u64::MAX },
+            replay_bytes: if self.rng.random_bool(0.3) { 20_000 } else { u64::MAX },
+            lane_rate: u64::MAX / 2,
+            barrier: if self.rng.random_bool(0.3) { Barrier::SyncFs } else { Barrier::Auto },
+            ..self.options.clone()
+        };
         let mut attempts: u32 = if self.rng.random_bool(0.3) { self.rng.random_range(1..4) } else { 0 };
         loop {
             if attempts > 0 {
@@ -131,7 +171,7 @@ impl Simulation {
     }
 
     fn plan_fault(&mut self) {
-        const OPERATIONS: [Operation; 9] = [
+        const OPERATIONS: [Operation; 11] = [
             Operation::Create,
             Operation::Open,
             Operation::Write,
@@ -141,6 +181,8 @@ impl Simulation {
             Operation::Allocate,
             Operation::Read,
             Operation::List,
+            Operation::SyncFs,
+            Operation::Remove,
         ];
         let operation = OPERATIONS[self.rng.random_range(0..OPERATIONS.len())];
         let bytes = self.rng.random_range(0..30_000);
@@ -167,9 +209,11 @@ impl Simulation {
                     self.append(store);
                 }
             }
-            60..74 => self.seal(store),
-            74..84 => self.commit(store),
-            84..92 => self.drain(),
+            60..72 => self.seal(store),
+            72..82 => self.commit(store),
+            82..88 => self.stamped(store),
+            88..91 => self.checkpoint(store),
+            91..92 => self.drain(),
             92..96 => std::thread::sleep(Duration::from_micros(self.rng.random_range(0..4000))),
             _ => {
                 self.drain();
@@ -220,6 +264,64 @@ impl Simulation {
         self.waiting.push(Waiting::Append(record, pending));
     }
 
+    /// A checkpoint may be put off or stop the shard; what it may not do the oracle sees.
+    fn checkpoint(&mut self, store: &Store) {
+        match store.checkpoint() {
+            Ok(reports) => assert_eq!(reports.len(), SHARDS as usize),
+            Err(CheckpointError::Broken(reason)) => assert!(!reason.contains("invariant"), "{reason}"),
+            Err(CheckpointError::Postponed(_) | CheckpointError::Stopped(_)) => {}
+        }
+    }
+
+    fn stamped(&mut self, store: &Store) {
+        if self.producers.is_empty() || self.producers.len() < 4 && self.rng.random_bool(0.3) {
+            let (table, _) = self.tables[self.rng.random_range(0..self.tables.len())];
+            let id = ProducerId(self.rng.random());
+            self.producers.push(Producer { id, table, epoch: 0, next: 0, skipped: Vec::new(), sent: Vec::new() });
+        }
+        for _ in 0..self.rng.random_range(1..4) {
+            let chosen = self.rng.random_range(0..self.producers.len());
+            let choice = self.rng.random_range(0..10);
+            let producer = &mut self.producers[chosen];
+            if choice < 4 && !producer.sent.is_empty() {
+                let (stamp, record, slices) = producer.sent[self.rng.random_range(0..producer.sent.len())].clone();
+                if stamp.epoch == producer.epoch {
+                    self.oracle.offer_again(record);
+                    let pending = store.append_stamped(stamp, slices).expect("should be encodable");
+                    self.waiting.push(Waiting::Stamped(record, pending));
+                }
+                continue;
+            }
+            let sequence = match choice {
+                4 if !producer.skipped.is_empty() => producer.skipped.pop().expect("should have one"),
+                5 => {
+                    producer.skipped.push(producer.next);
+                    producer.next += 2;
+                    producer.next - 1
+                }
+                6 => {
+                    producer.epoch += 1;
+                    producer.skipped.clear();
+                    producer.next = 1;
+                    0
+                }
+                _ => {
+                    producer.next += 1;
+                    producer.next - 1
+                }
+            };
+            let stamp = Stamp { producer: producer.id, epoch: producer.epoch, sequence };
+            let (table, id) = (producer.table, self.next_row);
+            self.next_row += 1;
+            let len = self.rng.random_range(16..1500);
+            let slices = vec![slice(table, bucket(self.rng.random_range(0..3)), payload(id, len))];
+            let record = self.oracle.offer(&[(id, table)]);
+            self.producers[chosen].sent.push((stamp, record, slices.clone()));
+            let pending = store.append_stamped(stamp, slices).expect("should be encodable");
+            self.waiting.push(Waiting::Stamped(record, pending));
+        }
+    }
+
     fn seal(&mut self, store: &Store) {
         let open: Vec<_> = store.summaries().into_iter().flat_map(|s| s.open).collect();
         if open.is_empty() {
@@ -246,7 +348,9 @@ impl Simulation {
         let run = chosen.sealed.iter().take_while(|s| s.seal.incarnation == incarnation).count();
         let sealed = &chosen.sealed[..self.rng.random_range(1..=run)];
         for s in sealed {
-            self.oracle.sealed(chosen.table, &Ok(Some(s.clone())));
+            if !self.oracle.sealed(chosen.table, &Ok(Some(s.clone()))) {
+                return;
+            }
         }
         let sequence = sealed.last().expect("should have one").seal.sequence;
         let commit = Commit { table: chosen.table, incarnation, sequence, version: sequence };
@@ -258,9 +362,10 @@ impl Simulation {
     fn drain(&mut self) {
         for waiting in self.waiting.drain(..) {
             match waiting {
+                Waiting::Stamped(record, pending) => self.oracle.stamped(record, &pending.wait_blocking()),
                 Waiting::Append(record, pending) => self.oracle.appended(record, &pending.wait_blocking()),
                 Waiting::Define(table, pending) => self.oracle.defined(table, &pending.wait_blocking()),
-                Waiting::Seal(table, pending) => self.oracle.sealed(table, &pending.wait_blocking()),
+                Waiting::Seal(table, pending) => drop(self.oracle.sealed(table, &pending.wait_blocking())),
                 Waiting::Commit(commit, pending) => self.oracle.committed(&commit, &pending.wait_blocking()),
             }
         }

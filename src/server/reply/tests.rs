@@ -33,6 +33,10 @@ fn overload_and_outages_look_temporary() {
         (query::Error::Unavailable("reset".to_owned()).into(), (503, "lake_unavailable")),
         (lake().into(), (503, "lake_unavailable")),
         (FlushError::Log(poisoned()).into(), (503, "log_stopped")),
+        (AppendError::TooManyProducers.into(), (503, "too_many_producers")),
+        (CheckpointError::Postponed("no space".to_owned()).into(), (503, "checkpoint_postponed")),
+        (CheckpointError::Broken("EIO".to_owned()).into(), (503, "log_stopped")),
+        (CheckpointError::Stopped("EIO".to_owned()).into(), (503, "log_stopped")),
     ] {
         let error: ApiError = error;
         assert_eq!(shown(error), (wanted.0, wanted.1, true));
@@ -56,6 +60,8 @@ fn what_will_fail_again_says_so() {
         (CreateError::Differs(name()).into(), (409, "table_differs")),
         (AppendError::TooLarge { len: 2, max: 1 }.into(), (413, "body_too_large")),
         (AppendError::MixedShards.into(), (500, "internal")),
+        (AppendError::UnknownSequence(1).into(), (409, "unknown_sequence")),
+        (AppendError::Fenced { newest: 2 }.into(), (409, "fenced")),
         (query::Error::Invalid(text()).into(), (400, "bad_query")),
         (query::Error::Values(text()).into(), (422, "bad_value")),
         (query::Error::Limit(text()).into(), (422, "query_limit")),

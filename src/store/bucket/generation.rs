@@ -1,16 +1,19 @@
 //! The immutable set of slices that one seal closes. While it is open it only grows at its end, so that a reader who remembers how
-//! many slices it had needs no copy.
+//! many slices it had needs no copy. A checkpoint moves slices from memory into a lane file; their number and order stay.
 
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 
+use super::extent::Extent;
+use crate::checkpoint::lane_file::ExtentEntry;
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 
 /// A durable slice.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
     /// Where its record starts.
     pub lsn: Lsn,
@@ -50,6 +53,41 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+/// What is behind a generation's lock.
+#[derive(Debug, Default)]
+struct Content {
+    /// What checkpoints moved, in LSN order; all of it before what is in memory.
+    extents: Box<[Extent]>,
+    /// What is in memory, in LSN order.
+    slices: Vec<Slice>,
+    rows: u64,
+    bytes: u64,
+    count: u32,
+    /// The swap since which a checkpoint knows that there is something to move; see `ShardState`.
+    dirty_since: u32,
+    /// Its rows are in Delta, and its extents no longer count.
+    retired: bool,
+}
+
+impl Content {
+    fn totals(&self) -> Totals {
+        Totals { slices: self.count as usize, rows: self.rows, bytes: self.bytes }
+    }
+
+    /// Adds extents at the end, without room to spare: there are millions of these lists.
+    fn extend(&mut self, more: impl IntoIterator<Item = Extent>) {
+        let mut extents = std::mem::take(&mut self.extents).into_vec();
+        let more: Vec<Extent> = more.into_iter().collect();
+        if extents.is_empty() {
+            extents = more;
+        } else {
+            extents.reserve_exact(more.len());
+            extents.extend(more);
+        }
+        self.extents = extents.into_boxed_slice();
+    }
+}
+
 /// One generation of one bucket.
 #[derive(Debug)]
 pub struct Generation {
@@ -61,8 +99,9 @@ pub struct Generation {
     pub first_lsn: Lsn,
     /// When this process saw its first record; monotonic, so that a jump of the wall clock seals nothing.
     pub opened_at: Instant,
-    slices: RwLock<(Vec<Slice>, Totals)>,
-    seal: OnceLock<SealInfo>,
+    content: RwLock<Content>,
+    /// Boxed: most generations are open.
+    seal: OnceLock<Box<SealInfo>>,
 }
 
 /// A generation whose seal is durable.
@@ -75,16 +114,22 @@ pub struct Sealed {
 }
 
 impl Generation {
-    pub(super) fn new(table: TableId, bucket: Bucket, first_lsn: Lsn) -> Self {
-        Self { table, bucket, first_lsn, opened_at: Instant::now(), slices: RwLock::default(), seal: OnceLock::new() }
+    pub(crate) fn new(table: TableId, bucket: Bucket, first_lsn: Lsn) -> Self {
+        Self { table, bucket, first_lsn, opened_at: Instant::now(), content: RwLock::default(), seal: OnceLock::new() }
     }
 
-    pub(super) fn push(&self, lsn: Lsn, input: SliceInput) {
-        let mut guard = self.slices.write();
-        let (slices, totals) = &mut *guard;
-        totals.slices += 1;
-        totals.rows += u64::from(input.rows);
-        totals.bytes += input.payload.len() as u64;
+    /// Adds a slice at the end; true if it is the first one since the swap `since`.
+    pub(super) fn push(&self, lsn: Lsn, input: SliceInput, since: u32) -> bool {
+        let mut content = self.content.write();
+        // Four thousand million slices are more than memory holds.
+        content.count = content.count.saturating_add(1);
+        content.rows += u64::from(input.rows);
+        content.bytes += input.payload.len() as u64;
+        let slices = &mut content.slices;
+        if slices.len() == slices.capacity() {
+            // A vector's own first step is four; most generations of a large node have fewer slices between two checkpoints.
+            slices.reserve_exact(slices.len().max(1));
+        }
         slices.push(Slice {
             lsn,
             schema_version: input.schema_version,
@@ -94,25 +139,177 @@ impl Generation {
             max_time: input.max_time,
             payload: input.payload,
         });
+        std::mem::replace(&mut content.dirty_since, since) != since
     }
 
     pub(super) fn close(&self, seal: SealInfo) {
-        self.seal.set(seal).expect("should be sealed once");
+        self.seal.set(Box::new(seal)).expect("should be sealed once");
+    }
+
+    /// Its rows are in Delta: lane files need not be kept for it. Readers that have it keep what they have.
+    pub(super) fn retire(&self) {
+        let mut content = self.content.write();
+        if !std::mem::replace(&mut content.retired, true) {
+            content.extents.iter().for_each(|e| e.file.remove_live(e.len));
+        }
+    }
+
+    /// The slices in memory whose records lie below `lsn`; none once it is retired. They share memory with the generation.
+    pub(crate) fn in_memory_below(&self, lsn: Lsn) -> Vec<Slice> {
+        let content = self.content.read();
+        if content.retired {
+            return Vec::new();
+        }
+        let count = content.slices.partition_point(|s| s.lsn < lsn);
+        content.slices[..count].to_vec()
+    }
+
+    /// Puts extents in the place of as many slices, the first ones in memory. Nothing happens if it was retired meanwhile.
+    ///
+    /// MUST AFTER the barrier: the memory that goes here may be the only place that a reader has.
+    pub(crate) fn install(&self, extents: impl IntoIterator<Item = Extent>) {
+        let mut content = self.content.write();
+        if content.retired {
+            return;
+        }
+        let mut moved = 0;
+        content.extend(extents.into_iter().inspect(|extent| {
+            moved += extent.slices as usize;
+            extent.file.add_live(extent.len);
+        }));
+        if moved == content.slices.len() {
+            content.slices = Vec::new();
+        } else {
+            content.slices.drain(..moved);
+            content.slices.shrink_to_fit();
+        }
+    }
+
+    /// Adds extents that the manifest knows, with what their index says of them.
+    pub(crate) fn restore<'a>(&self, extents: impl Iterator<Item = (Extent, &'a ExtentEntry)>) {
+        let mut content = self.content.write();
+        let content = &mut *content;
+        let (rows, bytes, count) = (&mut content.rows, &mut content.bytes, &mut content.count);
+        let mut added: Vec<Extent> = Vec::new();
+        for (extent, entry) in extents {
+            *rows += u64::from(entry.rows);
+            *bytes += u64::from(entry.payload_bytes);
+            *count = count.saturating_add(entry.slices);
+            extent.file.add_live(extent.len);
+            added.push(extent);
+        }
+        content.extend(added);
+        // Copies of old extents lie in newer files; of one file they come in order.
+        if !content.extents.is_sorted_by_key(|e| e.order) {
+            content.extents.sort_by_key(|e| e.order);
+        }
+    }
+
+    /// Puts copies in the place of extents: `copies` has where each one was and where it is now.
+    pub(crate) fn replace(&self, copies: impl IntoIterator<Item = (u64, u64, Extent)>) {
+        let mut content = self.content.write();
+        if content.retired {
+            return;
+        }
+        for (file, offset, copy) in copies {
+            let place = content.extents.iter_mut().find(|e| e.file.reference.id == file && e.offset == offset);
+            if let Some(place) = place {
+                copy.file.add_live(copy.len);
+                let old = std::mem::replace(place, copy);
+                old.file.remove_live(old.len);
+            }
+        }
+    }
+
+    /// Whether its rows are in Delta.
+    pub fn is_retired(&self) -> bool {
+        self.content.read().retired
     }
 
     /// The seal, once it is durable.
     pub fn seal(&self) -> Option<SealInfo> {
-        self.seal.get().copied()
+        self.seal.get().map(|seal| **seal)
     }
 
     /// What it holds now.
     pub fn totals(&self) -> Totals {
-        self.slices.read().1
+        self.content.read().totals()
     }
 
-    /// Its first `count` slices. They share memory with the generation.
-    pub fn slices(&self, count: usize) -> Vec<Slice> {
-        let guard = self.slices.read();
-        guard.0[..count.min(guard.0.len())].to_vec()
+    /// Extents, and slices in memory.
+    pub fn places(&self) -> (usize, usize) {
+        let content = self.content.read();
+        (content.extents.len(), content.slices.len())
+    }
+
+    /// Where its first `count` slices are, in order.
+    pub fn parts(&self, count: usize) -> Vec<Part> {
+        let content = self.content.read();
+        let mut left = count;
+        let mut parts = Vec::new();
+        for extent in content.extents.iter() {
+            if left == 0 {
+                return parts;
+            }
+            let take = left.min(extent.slices as usize);
+            parts.push(Part::Moved { extent: extent.clone(), take });
+            left -= take;
+        }
+        let in_memory = &content.slices[..left.min(content.slices.len())];
+        if !in_memory.is_empty() {
+            parts.push(Part::Memory(in_memory.to_vec()));
+        }
+        parts
+    }
+
+    /// Its first `count` slices; those in memory share it, those in lane files are read. Blocks.
+    ///
+    /// # Errors
+    /// A lane file that cannot be read, or is damaged.
+    pub fn slices(&self, count: usize) -> io::Result<Vec<Slice>> {
+        let mut slices = Vec::new();
+        for part in self.parts(count) {
+            slices.extend(part.read()?);
+        }
+        Ok(slices)
+    }
+}
+
+/// Some slices of a generation that are in one place.
+#[derive(Debug, Clone)]
+pub enum Part {
+    /// In memory.
+    Memory(Vec<Slice>),
+    /// In a lane file.
+    Moved {
+        /// Where.
+        extent: Extent,
+        /// How many of its slices, from the front.
+        take: usize,
+    },
+}
+
+impl Part {
+    /// About how many bytes reading it brings into memory.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(slices) => slices.iter().map(|s| s.payload.len() as u64).sum(),
+            Self::Moved { extent, .. } => u64::from(extent.len),
+        }
+    }
+
+    /// Its slices. Blocks.
+    ///
+    /// # Errors
+    /// A lane file that cannot be read, or is damaged.
+    pub fn read(&self) -> io::Result<Vec<Slice>> {
+        match self {
+            Self::Memory(slices) => Ok(slices.clone()),
+            Self::Moved { extent, take } => {
+                let mut slices = extent.read()?;
+                slices.truncate(*take);
+                Ok(slices)
+            }
+        }
     }
 }

@@ -2,13 +2,25 @@
 //!
 //! - [`generation`]: the slices one seal closes;
 //! - [`state`]: a shard's tables; only its owner thread changes it, in LSN order, after the sync;
+//! - [`producer`]: which stamped records are durable, so that a repeat is known as one;
+//! - [`extent`]: slices that a checkpoint moved into a lane file;
+//! - [`dirty`]: what a checkpoint takes;
+//! - [`restore`]: what a snapshot says of the tables, and the way back;
+//! - `tables`: the map of them;
 //! - [`view`]: what a reader pins.
 
+pub mod dirty;
+pub mod extent;
 pub mod generation;
+pub mod producer;
+mod restore;
 pub mod state;
+mod tables;
 pub mod view;
 
-pub use generation::{Generation, Sealed, Slice};
+pub use generation::{Generation, Part, Sealed, Slice};
+pub use restore::{Facts, GenerationFact};
+pub use tables::PARTS;
 pub use view::{GenerationView, TableView};
 
 #[cfg(test)]

@@ -1,37 +1,36 @@
 //! A shard's tables. The owner thread applies records in LSN order, at run time and at recovery by the same code, so that both
 //! reach the same grouping.
 
+use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::dirty::{Dirty, SealProgress};
 use super::generation::{Generation, SealInfo, Sealed};
+use super::producer::{ProducerLimits, Producers};
+use super::tables::{PARTS, Tables};
 use super::view::{GenerationView, TableView};
-use crate::types::{Bucket, Lsn, SliceInput, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
 
-/// One table of a shard.
-#[derive(Debug, Default)]
-struct Table {
-    definition: Option<(Lsn, Define)>,
-    open: BTreeMap<Bucket, Arc<Generation>>,
-    /// In commit order, which is the order of their Seal records.
-    sealed: VecDeque<Sealed>,
-}
+/// Memory of a slice beside its payload: its entry, with room to grow, and what lies around it in the buffer that it was read into.
+const SLICE_OVERHEAD: u64 = 256;
 
 /// Everything durable and unflushed on one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ShardState {
-    /// Where the log begins that this is read from: records below were no longer needed.
+    /// Where the log begins that this is read from: what lies below is in `restored` generations, or was no longer needed.
     log_start: Lsn,
-    tables: HashMap<TableId, Table>,
-    /// First LSNs of all live generations and how many share each (one record may open several): the lowest one is what the log
-    /// is still needed from.
-    live: BTreeMap<Lsn, u32>,
-    /// Where each table's newest definition lies.
-    definitions: BTreeMap<Lsn, TableId>,
-    unflushed_rows: u64,
-    unflushed_bytes: u64,
+    pub(super) tables: Tables,
+    pub(super) producers: Producers,
+    dirty: Dirty,
+    /// Counts the swaps of `dirty`, from 1, so that a generation knows whether it is in the present set.
+    swaps: u32,
+    pub(super) unflushed_rows: u64,
+    pub(super) unflushed_bytes: u64,
+    /// Memory that the slices applied since this was made took, moved or not.
+    bytes_applied: u64,
 }
 
 /// A record that contradicts what the log said before.
@@ -69,10 +68,25 @@ pub struct TableSummary {
     pub sealed: Vec<Sealed>,
 }
 
+impl Default for ShardState {
+    fn default() -> Self {
+        Self::new(Lsn(0))
+    }
+}
+
 impl ShardState {
-    /// Nothing yet, of a log that begins at `log_start`.
+    /// Nothing yet, of a log that is read from `log_start` on.
     pub fn new(log_start: Lsn) -> Self {
-        Self { log_start, ..Self::default() }
+        Self {
+            log_start,
+            tables: Tables::default(),
+            producers: Producers::new(ProducerLimits::default(), Instant::now()),
+            dirty: Dirty::default(),
+            swaps: 1,
+            unflushed_rows: 0,
+            unflushed_bytes: 0,
+            bytes_applied: 0,
+        }
     }
 
     /// Applies one durable record that starts at `lsn`.
@@ -81,40 +95,47 @@ impl ShardState {
     /// If the record contradicts earlier ones; at recovery that is corruption.
     pub fn apply(&mut self, lsn: Lsn, record: Record) -> Result<Applied, ApplyError> {
         match record {
-            Record::Slices(slices) => {
-                for slice in slices {
+            Record::Slices(rows) => {
+                if let (Some(stamp), Some(first)) = (rows.stamp, rows.slices.first()) {
+                    self.producers.record(first.table, stamp, lsn, Instant::now());
+                    self.dirty.stamps.push((first.table, stamp, lsn));
+                }
+                for slice in rows.slices {
                     self.push(lsn, slice);
                 }
             }
             Record::Seal(seal) => return self.seal(lsn, &seal),
             Record::Commit(commit) => self.commit(&commit),
-            Record::Define(define) => self.define(lsn, define),
+            Record::Define(define) => self.define(define),
         }
         Ok(Applied::Done)
     }
 
     fn push(&mut self, lsn: Lsn, slice: SliceInput) {
         let table_id = slice.table;
-        let table = self.tables.entry(table_id).or_default();
+        let table = self.tables.entry(table_id);
         let bucket = slice.bucket;
         let generation = match table.open.entry(bucket) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                *self.live.entry(lsn).or_default() += 1;
-                entry.insert(Arc::new(Generation::new(table_id, bucket, lsn)))
-            }
+            Entry::Vacant(entry) => entry.insert(Arc::new(Generation::new(table_id, bucket, lsn))),
         };
         self.unflushed_rows += u64::from(slice.rows);
         self.unflushed_bytes += slice.payload.len() as u64;
-        generation.push(lsn, slice);
+        self.bytes_applied += slice.payload.len() as u64 + SLICE_OVERHEAD;
+        if generation.push(lsn, slice, self.swaps) {
+            self.dirty.generations.push(Arc::clone(generation));
+        }
     }
 
     fn seal(&mut self, lsn: Lsn, seal: &Seal) -> Result<Applied, ApplyError> {
-        let Some(table) = self.tables.get_mut(&seal.table) else { return Ok(Applied::Done) };
+        let table = self.tables.entry(seal.table);
+        let progress = table.advance(seal.incarnation, SealProgress { sealed: seal.sequence, committed: 0 });
+        self.dirty.progress.push((seal.table, seal.incarnation, progress));
         // Its rows were flushed and their segments recycled: nothing is left to seal.
         let Some(generation) = table.open.get(&seal.bucket) else { return Ok(Applied::Done) };
-        // A generation whose first segments were recycled is known by a later record than its name says; that name then lies below
-        // the log's start. Anything else means that the rows are not those that were sealed.
+        // Slices that were in Delta when a checkpoint came are in neither lane file nor log. What is left of their generation is known
+        // by a later record than its name says; that name then lies below the log's start. Anything else means that the rows are not
+        // those that were sealed.
         let cut_off = seal.generation < self.log_start && generation.first_lsn >= self.log_start;
         if generation.first_lsn != seal.generation && !cut_off {
             return Err(ApplyError::WrongGeneration {
@@ -128,76 +149,97 @@ impl ShardState {
         generation.close(info);
         let sealed = Sealed { generation, seal: info };
         table.sealed.push_back(sealed.clone());
+        self.dirty.seals.push(sealed.clone());
         Ok(Applied::Sealed(sealed))
     }
 
     fn commit(&mut self, commit: &Commit) {
-        let Some(table) = self.tables.get_mut(&commit.table) else { return };
-        let mut kept = VecDeque::with_capacity(table.sealed.len());
-        let mut gone = Vec::new();
-        for sealed in table.sealed.drain(..) {
-            let covered = sealed.seal.incarnation == commit.incarnation && sealed.seal.sequence <= commit.sequence;
-            if covered { gone.push(sealed) } else { kept.push_back(sealed) }
-        }
+        let table = self.tables.entry(commit.table);
+        let progress =
+            table.advance(commit.incarnation, SealProgress { sealed: commit.sequence, committed: commit.sequence });
+        self.dirty.progress.push((commit.table, commit.incarnation, progress));
+        let covered = |s: &Sealed| s.seal.incarnation == commit.incarnation && s.seal.sequence <= commit.sequence;
+        let (gone, kept) = std::mem::take(&mut table.sealed).into_iter().partition(covered);
         table.sealed = kept;
+        let gone: VecDeque<Sealed> = gone;
         for sealed in gone {
-            self.retire(&sealed.generation);
+            let totals = sealed.generation.totals();
+            self.unflushed_rows -= totals.rows;
+            self.unflushed_bytes -= totals.bytes;
+            sealed.generation.retire();
         }
     }
 
-    fn retire(&mut self, generation: &Generation) {
-        let totals = generation.totals();
-        self.unflushed_rows -= totals.rows;
-        self.unflushed_bytes -= totals.bytes;
-        if let Entry::Occupied(mut count) = self.live.entry(generation.first_lsn) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    fn define(&mut self, lsn: Lsn, define: Define) {
-        let table_id = define.table;
-        let table = self.tables.entry(table_id).or_default();
-        let newer = table.definition.as_ref().is_none_or(|(_, old)| old.schema_version <= define.schema_version);
+    fn define(&mut self, define: Define) {
+        let table = self.tables.entry(define.table);
+        let newer = table.definition.as_ref().is_none_or(|old| old.schema_version <= define.schema_version);
         if newer {
-            if let Some((old, _)) = table.definition.replace((lsn, define)) {
-                self.definitions.remove(&old);
-            }
-            self.definitions.insert(lsn, table_id);
+            self.dirty.defines.push(define.clone());
+            table.definition = Some(define);
         }
     }
 
-    /// The lowest LSN that a generation still needs; none if all rows are flushed.
-    pub fn needed_from(&self) -> Option<Lsn> {
-        self.live.first_key_value().map(|(lsn, _)| *lsn)
+    /// Where the log is read from.
+    pub(crate) fn set_log_start(&mut self, lsn: Lsn) {
+        self.log_start = lsn;
     }
 
-    /// Definitions that lie below `lsn`, and would go with the segments below it.
-    pub fn definitions_below(&self, lsn: Lsn) -> Vec<Define> {
-        self.definitions
-            .range(..lsn)
-            .filter_map(|(_, id)| self.tables.get(id)?.definition.as_ref())
-            .map(|(_, define)| define.clone())
-            .collect()
+    /// Gives away what has changed since the last time. O(1): the owner calls it between two groups.
+    pub(crate) fn take_dirty(&mut self) -> Dirty {
+        self.swaps = self.swaps.wrapping_add(1);
+        std::mem::take(&mut self.dirty)
     }
 
-    /// A table that has rows and no definition, once a log has been read to its end. Not before: a definition that was carried
-    /// forward lies behind rows that are older than it.
+    /// The generations that got slices since the last time.
+    pub(crate) fn touched(&self) -> Vec<Arc<Generation>> {
+        self.dirty.generations.clone()
+    }
+
+    /// Whether anything has changed since the last time.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Memory that the slices applied since this was made took, bytes; what is in memory is at most this without what was moved.
+    pub(crate) fn bytes_applied(&self) -> u64 {
+        self.bytes_applied
+    }
+
+    /// A table that has rows and no definition, once a log has been read to its end.
     pub fn undefined_table(&self) -> Option<TableId> {
-        let undefined = |t: &Table| t.definition.is_none() && !(t.open.is_empty() && t.sealed.is_empty());
-        self.tables.iter().find(|(_, t)| undefined(t)).map(|(id, _)| *id)
+        let undefined =
+            |t: &super::tables::Table| t.definition.is_none() && !(t.open.is_empty() && t.sealed.is_empty());
+        self.tables.iter().find(|(_, t)| undefined(t)).map(|(id, _)| id)
     }
 
     /// All definitions.
     pub fn definitions(&self) -> impl Iterator<Item = &Define> {
-        self.tables.values().filter_map(|t| t.definition.as_ref()).map(|(_, define)| define)
+        self.tables.iter().filter_map(|(_, t)| t.definition.as_ref())
+    }
+
+    /// The newest schema version of a table; 0 if it is not known.
+    pub fn schema_version(&self, table: TableId) -> u32 {
+        self.tables.get(table).and_then(|t| t.definition.as_ref()).map_or(0, |d| d.schema_version)
+    }
+
+    /// How far a table's sequences of an incarnation are.
+    pub fn progress(&self, table: TableId, incarnation: Incarnation) -> SealProgress {
+        self.tables.get(table).map_or_else(SealProgress::default, |t| t.progress(incarnation))
+    }
+
+    /// Which stamped records are durable.
+    pub fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
+    /// Sets how many producers are remembered. Before anything is restored or applied.
+    pub(crate) fn limit_producers(&mut self, limits: ProducerLimits) {
+        self.producers = Producers::new(limits, Instant::now());
     }
 
     /// The open generation of a bucket.
     pub fn open_generation(&self, table: TableId, bucket: Bucket) -> Option<&Arc<Generation>> {
-        self.tables.get(&table)?.open.get(&bucket)
+        self.tables.get(table)?.open.get(&bucket)
     }
 
     /// Rows and payload bytes that are not known to be in Delta.
@@ -207,22 +249,26 @@ impl ShardState {
 
     /// Pins one table's generations.
     pub fn view(&self, table: TableId) -> TableView {
-        let generations = self.tables.get(&table).map_or_else(Vec::new, |t| {
-            t.sealed.iter().map(|s| &s.generation).chain(t.open.values()).map(GenerationView::new).collect()
-        });
+        let generations =
+            self.tables.get(table).map_or_else(Vec::new, |t| t.generations().map(GenerationView::new).collect());
         TableView { table, generations }
     }
 
-    /// The tables that have unflushed rows.
-    pub fn summaries(&self) -> Vec<TableSummary> {
+    /// The tables of one of [`PARTS`] parts that have unflushed rows. By part, so that the owner never waits for all of them.
+    pub fn summaries(&self, part: usize) -> Vec<TableSummary> {
         self.tables
-            .iter()
+            .part(part)
             .filter(|(_, t)| !t.open.is_empty() || !t.sealed.is_empty())
-            .map(|(id, t)| TableSummary {
-                table: *id,
+            .map(|(table, t)| TableSummary {
+                table,
                 open: t.open.values().cloned().collect(),
                 sealed: t.sealed.iter().cloned().collect(),
             })
             .collect()
+    }
+
+    /// All generations there are.
+    pub fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        (0..PARTS).flat_map(|part| self.tables.part(part)).flat_map(|(_, t)| t.generations())
     }
 }

@@ -1,8 +1,10 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::generation::Totals;
-use super::state::{Applied, ApplyError, ShardState};
+use super::dirty::SealProgress;
+use super::generation::{SealInfo, Slice, Totals};
+use super::state::{Applied, ApplyError, ShardState, TableSummary};
+use super::{Facts, PARTS, TableView};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
 
@@ -23,7 +25,7 @@ fn slice(table: TableId, bucket: Bucket, rows: u32) -> SliceInput {
 }
 
 fn rows(state: &mut ShardState, lsn: u64, slices: &[SliceInput]) {
-    state.apply(Lsn(lsn), Record::Slices(slices.to_vec())).expect("should apply");
+    state.apply(Lsn(lsn), Record::Slices(slices.to_vec().into())).expect("should apply");
 }
 
 fn seal(state: &mut ShardState, lsn: u64, seal: Seal) -> Option<super::Sealed> {
@@ -47,6 +49,14 @@ fn define(state: &mut ShardState, lsn: u64, number: u128, schema_version: u32) {
     state.apply(Lsn(lsn), Record::Define(define)).expect("should apply");
 }
 
+fn slices_of(view: &TableView) -> Vec<Slice> {
+    view.generations[0].slices().expect("should be in memory")
+}
+
+fn all(state: &ShardState) -> Vec<TableSummary> {
+    (0..PARTS).flat_map(|part| state.summaries(part)).collect()
+}
+
 #[test]
 fn rows_gather_by_table_and_bucket() {
     let mut state = ShardState::default();
@@ -61,7 +71,7 @@ fn rows_gather_by_table_and_bucket() {
     let totals: Vec<Totals> = view.generations.iter().map(|g| g.totals()).collect();
     assert_eq!(totals[0], Totals { slices: 2, rows: 5, bytes: 50 });
     assert_eq!(totals[1], Totals { slices: 1, rows: 2, bytes: 20 });
-    let lsns: Vec<Lsn> = view.generations[0].slices().iter().map(|s| s.lsn).collect();
+    let lsns: Vec<Lsn> = slices_of(&view).iter().map(|s| s.lsn).collect();
     assert_eq!(lsns, [Lsn(100), Lsn(200)]);
     assert_eq!(view.generations[0].generation().first_lsn, Lsn(100));
     assert_eq!(state.view(table(9)).generations.len(), 0);
@@ -99,7 +109,7 @@ fn a_generation_whose_first_segments_are_gone_is_sealed_under_its_old_name() {
     let sealed = seal(&mut state, 200, seal_of(40, NOW, 1)).expect("should seal what is left");
     assert_eq!(sealed.generation.first_lsn, Lsn(120));
     commit(&mut state, 300, NOW, 1);
-    assert_eq!((state.unflushed(), state.needed_from()), ((0, 0), None));
+    assert_eq!(state.unflushed(), (0, 0));
 }
 
 #[test]
@@ -111,33 +121,54 @@ fn a_commit_covers_its_incarnation_up_to_its_sequence() {
         seal(&mut state, lsn + 500, seal_of(lsn, incarnation, sequence));
     }
     commit(&mut state, 9000, NOW, 1);
-    let left: Vec<_> = state.summaries()[0].sealed.iter().map(|s| (s.seal.incarnation, s.seal.sequence)).collect();
+    let left: Vec<_> = all(&state)[0].sealed.iter().map(|s| (s.seal.incarnation, s.seal.sequence)).collect();
     assert_eq!(left, [(THEN, 1), (THEN, 2), (NOW, 2)]);
     commit(&mut state, 9100, THEN, 7);
-    assert_eq!(state.summaries()[0].sealed.len(), 1);
+    assert_eq!(all(&state)[0].sealed.len(), 1);
     assert_eq!(state.unflushed().0, 1);
     // Again, and for a table that nobody knows.
     commit(&mut state, 9200, THEN, 7);
     let unknown = Commit { table: table(8), incarnation: NOW, sequence: 1, version: 1 };
     state.apply(Lsn(9300), Record::Commit(unknown)).expect("should apply");
     commit(&mut state, 9400, NOW, 2);
-    assert_eq!((state.unflushed(), state.summaries().len()), ((0, 0), 0));
+    assert_eq!((state.unflushed(), all(&state).len()), ((0, 0), 0));
 }
 
 #[test]
-fn the_log_is_needed_from_the_oldest_live_generation() {
+fn a_swap_takes_what_has_changed_and_nothing_twice() {
     let mut state = ShardState::default();
-    assert_eq!(state.needed_from(), None);
-    // One record opens two generations; both have to go before its segment may.
-    rows(&mut state, 100, &[slice(table(1), bucket(0), 1), slice(table(2), bucket(0), 1)]);
+    define(&mut state, 50, 1, 1);
+    rows(&mut state, 100, &[slice(table(1), bucket(0), 1), slice(table(1), bucket(0), 1)]);
     rows(&mut state, 200, &[slice(table(1), bucket(10), 1)]);
     seal(&mut state, 300, seal_of(100, NOW, 1));
-    commit(&mut state, 400, NOW, 1);
-    assert_eq!(state.needed_from(), Some(Lsn(100)));
-    seal(&mut state, 500, Seal { table: table(2), ..seal_of(100, NOW, 1) });
-    let other = Commit { table: table(2), incarnation: NOW, sequence: 1, version: 1 };
-    state.apply(Lsn(600), Record::Commit(other)).expect("should apply");
-    assert_eq!(state.needed_from(), Some(Lsn(200)));
+    let first = state.take_dirty();
+    let touched: Vec<Lsn> = first.generations.iter().map(|g| g.first_lsn).collect();
+    assert_eq!((touched, first.seals.len(), first.defines.len()), (vec![Lsn(100), Lsn(200)], 1, 1));
+    assert_eq!(first.progress, [(table(1), NOW, SealProgress { sealed: 1, committed: 0 })]);
+    assert!(!state.is_dirty(), "a swap should leave nothing");
+    rows(&mut state, 400, &[slice(table(1), bucket(10), 1)]);
+    commit(&mut state, 500, NOW, 1);
+    let second = state.take_dirty();
+    assert_eq!(second.generations.iter().map(|g| g.first_lsn).collect::<Vec<_>>(), [Lsn(200)]);
+    assert_eq!(second.progress, [(table(1), NOW, SealProgress { sealed: 1, committed: 1 })]);
+    assert!(first.generations[0].is_retired() && first.generations[0].in_memory_below(Lsn(1000)).is_empty());
+    assert_eq!(second.generations[0].in_memory_below(Lsn(400)).len(), 1, "one of its slices lies behind");
+}
+
+#[test]
+fn facts_are_those_of_the_checkpoint() {
+    let mut state = ShardState::default();
+    define(&mut state, 50, 1, 1);
+    rows(&mut state, 100, &[slice(table(1), bucket(0), 1)]);
+    rows(&mut state, 110, &[slice(table(1), bucket(10), 1)]);
+    seal(&mut state, 150, seal_of(100, NOW, 1));
+    seal(&mut state, 250, Seal { bucket: bucket(10), ..seal_of(110, NOW, 2) });
+    rows(&mut state, 300, &[slice(table(1), bucket(20), 1)]);
+    let facts: Vec<Facts> = (0..PARTS).map(|part| state.facts(part, Lsn(200))).collect();
+    let generations: Vec<_> = facts.iter().flat_map(|f| &f.generations).map(|g| (g.generation, g.seal)).collect();
+    let first = SealInfo { incarnation: NOW, sequence: 1, lsn: Lsn(150) };
+    assert_eq!(generations, [(Lsn(100), Some(first)), (Lsn(110), None)]);
+    assert_eq!(facts.iter().map(|f| f.defines.len()).sum::<usize>(), 1);
 }
 
 #[test]
@@ -149,7 +180,7 @@ fn a_view_keeps_what_it_saw() {
     seal(&mut state, 300, seal_of(100, NOW, 1));
     commit(&mut state, 400, NOW, 1);
     assert_eq!(view.generations[0].totals().rows, 1);
-    assert_eq!(view.generations[0].slices().len(), 1);
+    assert_eq!(slices_of(&view).len(), 1);
     // The seal is told as it is now: the rows may be in Delta by now.
     assert_eq!(view.generations[0].current_seal().map(|s| s.sequence), Some(1));
     assert_eq!(state.view(table(1)).generations.len(), 0);
@@ -178,17 +209,7 @@ fn the_newest_definition_counts_wherever_it_lies() {
     let mut newest: Vec<(TableId, u32)> = state.definitions().map(|d| (d.table, d.schema_version)).collect();
     newest.sort_unstable();
     assert_eq!(newest, [(table(1), 2), (table(2), 1)]);
-    let below = |lsn| state.definitions_below(Lsn(lsn)).len();
-    assert_eq!([below(200), below(201), below(301)], [0, 1, 2]);
-}
-
-#[test]
-fn a_definition_that_is_carried_forward_moves() {
-    let mut state = ShardState::default();
-    define(&mut state, 100, 1, 3);
-    define(&mut state, 900, 1, 3);
-    assert_eq!(state.definitions_below(Lsn(900)).len(), 0);
-    assert_eq!(state.definitions_below(Lsn(901)).len(), 1);
+    assert_eq!((state.schema_version(table(1)), state.schema_version(table(3))), (2, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::generation::{Generation, SealInfo, Slice, Totals};
+use super::generation::{Generation, Part, SealInfo, Slice, Totals};
 use crate::types::TableId;
 
 /// One generation as a view saw it.
@@ -37,9 +37,17 @@ impl GenerationView {
         self.totals
     }
 
-    /// Its slices when the view was taken.
-    pub fn slices(&self) -> Vec<Slice> {
+    /// Its slices when the view was taken. Reads what is in lane files; blocks.
+    ///
+    /// # Errors
+    /// A lane file that cannot be read, or is damaged.
+    pub fn slices(&self) -> std::io::Result<Vec<Slice>> {
         self.generation.slices(self.totals.slices)
+    }
+
+    /// Where its slices are, so that they can be read one part after the other.
+    pub fn parts(&self) -> Vec<Part> {
+        self.generation.parts(self.totals.slices)
     }
 
     /// The seal as it is *now*. A generation that was open when the view was taken may have been sealed and committed since; a

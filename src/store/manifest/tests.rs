@@ -9,18 +9,23 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     let log =
         any::<(u64, u64)>().prop_map(|(durable, segment)| LogPosition { durable: Lsn(durable), segment: Lsn(segment) });
     let logs = proptest::collection::vec(log, 1..20);
-    (any::<u128>(), any::<[u64; 4]>(), any::<u32>(), logs).prop_map(|(node, numbers, lanes, logs)| {
-        let [incarnation, starts, created_unix_ms, segment_bytes] = numbers;
-        Manifest {
-            node: NodeId(Uuid::from_u128(node)),
-            incarnation: Incarnation(incarnation),
-            starts,
-            created_unix_ms,
-            segment_bytes,
-            lanes,
-            logs,
-        }
-    })
+    (any::<u128>(), any::<[u64; 4]>(), any::<[u32; 2]>(), any::<[u64; 4]>(), logs).prop_map(
+        |(node, numbers, [lanes, layout], replay_rates, logs)| {
+            let [incarnation, starts, created_unix_ms, segment_bytes] = numbers;
+            Manifest {
+                version: VERSION,
+                node: NodeId(Uuid::from_u128(node)),
+                incarnation: Incarnation(incarnation),
+                starts,
+                created_unix_ms,
+                segment_bytes,
+                lanes,
+                layout,
+                replay_rates,
+                logs,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -55,12 +60,15 @@ proptest! {
 
 fn manifest(starts: u64) -> Manifest {
     Manifest {
+        version: VERSION,
         node: NodeId(Uuid::from_u128(1)),
         incarnation: Incarnation(2),
         starts,
         created_unix_ms: 3,
         segment_bytes: 1 << 16,
         lanes: 0,
+        layout: 0,
+        replay_rates: [0; REPLAY_RATES],
         logs: vec![LogPosition::default(); 2],
     }
 }
@@ -75,9 +83,9 @@ fn rechecked(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn another_version_is_named() {
     let mut bytes = manifest(1).encode();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let error = Manifest::decode(&rechecked(bytes)).expect_err("should be refused");
-    assert!(error.contains("format version 2"), "{error}");
+    assert!(error.contains("format version 3"), "{error}");
 }
 
 #[test]

@@ -6,11 +6,11 @@
 //! - [`segment`]: one preallocated file, its header and its name;
 //! - [`pool`]: the few segments that are ready to be used, made off the owner's thread;
 //! - [`queue`]: what callers hand over, in the order LSNs are given;
-//! - [`stage`]: from what callers ask to the records of one group;
+//! - [`stage`]: from what callers ask to the records of one group; `stamps`: those of idempotent producers;
 //! - [`owner`]: the one thread that writes: group commit, apply, recycle;
 //! - [`scan`]: reading it all back: torn or corrupt.
 //!
-//! Absent here: what the rows mean, and the checkpoint that will let segments go before their rows are flushed.
+//! Absent here: what the rows mean, and the checkpoint, which says which segments nobody needs any more.
 
 pub mod frame;
 pub mod group;
@@ -21,6 +21,7 @@ pub mod record;
 pub mod scan;
 pub mod segment;
 pub mod stage;
+mod stamps;
 
 pub(crate) mod codec;
 

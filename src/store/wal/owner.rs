@@ -14,14 +14,14 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::group::{self, Kind};
 use super::pool::{NoSegment, Pool, Spare};
-use super::queue::{Batch, Request};
+use super::queue::{Answer, Appended, Batch, Request, Swap};
 use super::record::Record;
 use super::segment::{self, Segment};
-use super::stage::{Done, Group, Ledger, Staged};
+use super::stage::{Done, Group, Staged};
 use super::{GROUP_ALIGN, align_group};
 use crate::bucket::state::Applied;
 use crate::error::AppendError;
@@ -53,6 +53,8 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Most bytes of one group, but for a single record that is larger.
     pub group_bytes: usize,
+    /// Bytes of log behind the checkpoint from which on the next one is due.
+    pub checkpoint_bytes: u64,
 }
 
 /// The owner's own state; nobody else has it.
@@ -60,7 +62,7 @@ pub struct Settings {
 pub struct Owner {
     settings: Settings,
     shared: Arc<Shared>,
-    pool: Pool,
+    pool: Arc<Pool>,
     /// Retained segments in LSN order; the last one is written to.
     segments: VecDeque<Segment>,
     /// Where the next group goes.
@@ -69,24 +71,22 @@ pub struct Owner {
     kept_from: Lsn,
     /// Whether the position behind the last group tells that it was synced.
     marked: bool,
-    ledger: Ledger,
 }
 
 impl Owner {
-    /// An owner that goes on at `head`, in the last of `segments`.
+    /// An owner that goes on at `head`, in the last of `segments`; the log below `checkpoint` is not needed.
     pub fn new(
         mut settings: Settings,
         shared: Arc<Shared>,
-        pool: Pool,
+        pool: Arc<Pool>,
         segments: VecDeque<Segment>,
         head: Lsn,
+        checkpoint: Lsn,
     ) -> Self {
         // A group of many small records is cut to what a regular segment holds: only a single large record needs one of its own.
         let most = settings.segment_bytes.saturating_sub(2 * GROUP_ALIGN);
         settings.group_bytes = settings.group_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
-        let ledger = Ledger::new(settings.incarnation, &shared.state.read());
-        let kept_from = segments[0].header.base;
-        let owner = Self { settings, shared, pool, segments, head, kept_from, marked: false, ledger };
+        let owner = Self { settings, shared, pool, segments, head, kept_from: checkpoint, marked: false };
         owner.publish_segments();
         owner
     }
@@ -103,11 +103,15 @@ impl Owner {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        self.recycle()?;
         loop {
             let patience = if self.marked { LAZY_PATIENCE } else { MARK_AFTER };
             match self.shared.queue.take(self.settings.group_bytes, patience) {
-                Batch::Requests(requests) => self.serve_requests(requests)?,
+                Batch::Requests(requests) => {
+                    self.serve_requests(requests)?;
+                    // Where all processors are busy, those who were just answered have not run yet: with their next records the next
+                    // group is larger, and the syncs are fewer. Where one is free, this returns at once.
+                    std::thread::yield_now();
+                }
                 Batch::Idle if !self.marked => self.leave_mark()?,
                 Batch::Idle => {}
                 Batch::Closed => return self.leave_mark(),
@@ -117,18 +121,21 @@ impl Owner {
 
     fn serve_requests(&mut self, requests: Vec<Request>) -> io::Result<()> {
         let mut group = Group::default();
-        {
-            let state = self.shared.state.read();
-            requests.into_iter().for_each(|request| group.stage(request, &self.ledger, &state));
+        for request in requests {
+            match request {
+                // Between two groups: what has been applied is what lies below the head, neither more nor less.
+                Request::Swap { done } => drop(done.send(Ok(self.swap()))),
+                Request::Release { below, done } => drop(done.send(Ok(self.release(below)))),
+                request => {
+                    let Settings { shard, incarnation, .. } = self.settings;
+                    group.stage(request, shard, incarnation, &self.shared.state.read());
+                }
+            }
         }
-        let retires = group.staged.iter().any(|s| matches!(s.record, Record::Commit(_)));
         if let Err(no_segment) = self.make_room_or_refuse_rows(&mut group)? {
             group.refuse(&AppendError::NoSpace(no_segment.0));
         }
-        if !group.is_empty() {
-            self.commit_group(group)?;
-        }
-        if retires { self.recycle() } else { Ok(()) }
+        if group.is_empty() { Ok(()) } else { self.commit_group(group) }
     }
 
     /// Rows give way first: seals and commits are what empties a full disk.
@@ -139,6 +146,8 @@ impl Owner {
                 refused => refused,
             };
             let Err(no_segment) = room else { return Ok(Ok(())) };
+            // Segments that nobody needs any more may be waiting for the next checkpoint.
+            self.shared.trigger.log_is_long();
             group.refuse_rows(&AppendError::NoSpace(no_segment.0));
         }
         if group.is_empty() { Ok(Ok(())) } else { self.make_room_or_poison(group) }
@@ -151,7 +160,6 @@ impl Owner {
     /// Makes one group durable and visible. The active segment has room for it.
     fn commit_group(&mut self, mut group: Group) -> io::Result<()> {
         self.write_group(&mut group.staged).inspect_err(|error| self.poison(error, &mut group))?;
-        self.ledger.absorb(&mut group);
         self.publish(group.staged)
     }
 
@@ -253,10 +261,14 @@ impl Owner {
         let offset = segment.offset_of(start);
         // The handle knows the file by the name it had as a spare one.
         let at = |e: io::Error| io::Error::new(e.kind(), format!("{} at byte {offset}: {e}", segment.path.display()));
+        let began = Instant::now();
         segment.file.write_vectored_at(&parts, offset).map_err(at)?;
+        let written = Instant::now();
         // MUST BEFORE any answer: an ack that precedes the sync is lost with the power.
         segment.file.sync_data().map_err(at)?;
         let counters = &self.shared.counters;
+        counters.write_nanos.fetch_add((written - began).as_nanos() as u64, Ordering::Relaxed);
+        counters.sync_nanos.fetch_add(written.elapsed().as_nanos() as u64, Ordering::Relaxed);
         counters.groups.fetch_add(1, Ordering::Relaxed);
         counters.records.fetch_add(staged.len() as u64, Ordering::Relaxed);
         counters.written_bytes.fetch_add(padded, Ordering::Relaxed);
@@ -267,14 +279,15 @@ impl Owner {
 
     /// Makes a durable group visible, then answers its callers.
     fn publish(&mut self, staged: Vec<Staged>) -> io::Result<()> {
+        let began = Instant::now();
         let mut payload_bytes = 0;
-        let mut waiting: Vec<(Lsn, Done)> = Vec::with_capacity(staged.len());
+        let mut waiting: Vec<(Lsn, Done, Vec<Answer<Appended>>)> = Vec::with_capacity(staged.len());
         let mut records = Vec::with_capacity(staged.len());
-        for Staged { record, lsn, done, .. } in staged {
-            if let Record::Slices(slices) = &record {
-                payload_bytes += slices.iter().map(|s| s.payload.len() as u64).sum::<u64>();
+        for Staged { record, lsn, done, repeats, .. } in staged {
+            if let Record::Slices(rows) = &record {
+                payload_bytes += rows.slices.iter().map(|s| s.payload.len() as u64).sum::<u64>();
             }
-            waiting.push((lsn, done));
+            waiting.push((lsn, done, repeats));
             records.push((lsn, record));
         }
         let applied: Result<Vec<Applied>, _> = {
@@ -287,16 +300,27 @@ impl Owner {
             Ok(applied) => applied,
             Err(contradiction) => {
                 let refusal = self.shared.poison(&contradiction.to_string());
-                waiting.into_iter().for_each(|(_, done)| done.refuse(refusal.clone()));
+                for (_, done, repeats) in waiting {
+                    done.refuse(refusal.clone());
+                    repeats.into_iter().for_each(|done| drop(done.send(Err(refusal.clone()))));
+                }
                 return Err(io::Error::other(contradiction));
             }
         };
         self.shared.counters.payload_bytes.fetch_add(payload_bytes, Ordering::Relaxed);
         // MUST AFTER the apply: a caller that was answered and then reads has to see its rows.
         self.shared.counters.durable_lsn.store(self.head.0, Ordering::Release);
-        for ((lsn, done), applied) in waiting.into_iter().zip(applied) {
-            done.answer(self.settings.shard, lsn, applied);
+        if self.head.0 - self.kept_from.0 >= self.settings.checkpoint_bytes {
+            self.shared.trigger.log_is_long();
         }
+        for ((lsn, done, repeats), applied) in waiting.into_iter().zip(applied) {
+            let shard = self.settings.shard;
+            done.answer(shard, lsn, applied);
+            repeats.into_iter().for_each(|done| drop(done.send(Ok(Appended { shard, lsn }))));
+        }
+        let took = began.elapsed().as_nanos() as u64;
+        self.shared.counters.apply_nanos.fetch_add(took, Ordering::Relaxed);
+        self.shared.counters.apply_nanos_max.fetch_max(took, Ordering::Relaxed);
         Ok(())
     }
 
@@ -321,42 +345,23 @@ impl Owner {
         Ok(())
     }
 
-    /// Lets the segments go that no live generation needs, after carrying their tables' definitions forward.
-    fn recycle(&mut self) -> io::Result<()> {
-        let needed = self.shared.state.read().needed_from().unwrap_or(self.head);
-        let ends = self.segments.iter().skip(1).map(|s| s.header.base);
-        let Some(end) = ends.take_while(|end| *end <= needed).last() else { return Ok(()) };
-        let mut carried = self.shared.state.read().definitions_below(end).into_iter().peekable();
-        let mut group = Group::default();
-        loop {
-            if let Some(define) = carried.next() {
-                let record = Record::Define(define);
-                let encoded = record.encode().map_err(io::Error::other)?;
-                group.add(record, encoded, Done::Nobody);
-                if carried.peek().is_some() && group.len() < self.settings.group_bytes {
-                    continue;
-                }
-            }
-            // Without room now, the segments stay until the next commit.
-            if self.make_room(group.len() as u64, true)?.is_err() {
-                return Ok(());
-            }
-            if carried.peek().is_none() {
-                break;
-            }
-            self.commit_group(std::mem::take(&mut group))?;
-        }
-        // MUST BEFORE the recycling, both in one group: rows that follow could not be read back without their definition, and a
-        // first segment that is missing without the log having said so is taken for lost rows.
-        self.kept_from = end;
-        self.commit_group(group)?;
-        while self.segments.len() > 1 && self.segments[1].header.base <= end {
-            let segment = self.segments.pop_front().expect("should have a first segment");
-            let len = segment::HEADER_LEN + segment.header.capacity;
-            self.pool.recycle(&segment.path, len)?;
+    /// **One moment**: LSN and changes belong together. Taken at two, a record would be in both lane file and replay, or in neither.
+    fn swap(&self) -> Swap {
+        let segment = self.segments.back().expect("should have an active segment").header.base;
+        Swap { checkpoint: self.head, segment, dirty: self.shared.state.write().take_dirty() }
+    }
+
+    /// Gives away the segments that end at or below a durable checkpoint.
+    fn release(&mut self, below: Lsn) -> Vec<Segment> {
+        self.kept_from = self.kept_from.max(below);
+        // The next mark says so; without one, an idle log would not tell that it has been checkpointed.
+        self.marked = false;
+        let mut released = Vec::new();
+        while self.segments.len() > 1 && self.segments[1].header.base <= below {
+            released.extend(self.segments.pop_front());
         }
         self.publish_segments();
-        Ok(())
+        released
     }
 
     fn publish_segments(&self) {

@@ -54,6 +54,8 @@ struct Shared {
     dir: PathBuf,
     /// File length, header page included.
     file_len: u64,
+    /// Most files that are kept for later uses.
+    keep: usize,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -71,11 +73,12 @@ pub struct Pool {
 pub struct NoSegment(pub String);
 
 impl Pool {
-    /// Takes over the spare files in `dir` that have the right length, and starts filling up.
+    /// Takes over the spare files in `dir` that have the right length, and starts filling up. Of the files that are given back it
+    /// keeps up to `keep`: as many as one checkpoint frees, for a file that is made anew has to be written twice.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn start(fs: Arc<dyn FileSystem>, dir: &Path, capacity: u64) -> io::Result<Self> {
+    pub fn start(fs: Arc<dyn FileSystem>, dir: &Path, capacity: u64, keep: usize) -> io::Result<Self> {
         let file_len = HEADER_LEN + capacity;
         let mut inner = Inner::default();
         for name in fs.list(dir)? {
@@ -87,8 +90,14 @@ impl Pool {
                 inner.recycled.push_back(dir.join(name));
             }
         }
-        let shared =
-            Arc::new(Shared { fs, dir: dir.to_owned(), file_len, inner: Mutex::new(inner), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            fs,
+            dir: dir.to_owned(),
+            file_len,
+            keep,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+        });
         let worker = EndNoticed(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("penstock-prealloc".to_owned());
         let thread = thread.spawn(move || worker.0.fill_until_stopped())?;
@@ -131,23 +140,34 @@ impl Pool {
         }
     }
 
-    /// Gives back a segment whose content is no longer needed.
+    /// Gives back segments whose content is no longer needed: paths and file lengths. Not on the owner's thread: a directory is
+    /// synced.
     ///
     /// # Errors
-    /// If the file can be neither renamed nor removed, or its directory not synced.
-    pub fn recycle(&self, path: &Path, len: u64) -> io::Result<()> {
-        let mut inner = self.shared.inner.lock();
-        let wanted = inner.ready.len() + inner.recycled.len() < READY + RESERVE;
-        if !wanted || len != self.shared.file_len {
-            self.shared.fs.remove(path)?;
-            return self.shared.fs.sync_dir(&self.shared.dir);
+    /// If a file can be neither renamed nor removed, or the directory not synced.
+    pub fn recycle(&self, segments: impl IntoIterator<Item = (PathBuf, u64)>) -> io::Result<()> {
+        let mut spares = Vec::new();
+        for (path, len) in segments {
+            let name = {
+                let mut inner = self.shared.inner.lock();
+                let wanted = spares.len() + inner.ready.len() + inner.recycled.len() < self.shared.keep;
+                (wanted && len == self.shared.file_len).then(|| {
+                    inner.next_name += 1;
+                    format!("{SPARE_PREFIX}{}", inner.next_name - 1)
+                })
+            };
+            match name {
+                Some(name) => {
+                    let spare = self.shared.dir.join(name);
+                    self.shared.fs.rename(&path, &spare)?;
+                    spares.push(spare);
+                }
+                None => self.shared.fs.remove(&path)?,
+            }
         }
-        let spare = self.shared.dir.join(format!("{SPARE_PREFIX}{}", inner.next_name));
-        inner.next_name += 1;
-        self.shared.fs.rename(path, &spare)?;
-        // MUST BEFORE the file is written again: if the old name came back over new content, the log would seem damaged.
+        // MUST BEFORE the files are written again: if an old name came back over new content, the log would seem damaged.
         self.shared.fs.sync_dir(&self.shared.dir)?;
-        inner.recycled.push_back(spare);
+        self.shared.inner.lock().recycled.extend(spares);
         self.shared.changed.notify_all();
         Ok(())
     }

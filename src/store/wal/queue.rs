@@ -6,10 +6,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::record::{Commit, Define, Encoded};
+use super::record::{Commit, Define, Encoded, Rows};
+use super::segment::Segment;
 use crate::bucket::Sealed;
+use crate::bucket::dirty::Dirty;
 use crate::error::AppendError;
-use crate::types::{Bucket, Lsn, SliceInput, TableId};
+use crate::types::{Bucket, Lsn, TableId};
 
 /// Where an acknowledged record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub enum Request {
     /// Rows.
     Append {
         /// The rows.
-        slices: Vec<SliceInput>,
+        rows: Rows,
         /// Their record.
         encoded: Encoded,
         /// Who waits.
@@ -52,6 +54,18 @@ pub enum Request {
         /// Who waits.
         done: Answer<Option<Sealed>>,
     },
+    /// A checkpoint's wish to take what has changed.
+    Swap {
+        /// Who waits.
+        done: Answer<Swap>,
+    },
+    /// Word that a durable checkpoint no longer needs the log below an LSN.
+    Release {
+        /// The checkpoint.
+        below: Lsn,
+        /// Who waits: gets the segments that nobody needs any more.
+        done: Answer<Vec<Segment>>,
+    },
     /// Word that Delta holds rows.
     Commit {
         /// Which rows.
@@ -61,6 +75,17 @@ pub enum Request {
         /// Who waits.
         done: Answer<()>,
     },
+}
+
+/// What a checkpoint takes, of one moment between two groups.
+#[derive(Debug)]
+pub struct Swap {
+    /// The end of the last durable, applied group.
+    pub checkpoint: Lsn,
+    /// Base of the segment that it lies in.
+    pub segment: Lsn,
+    /// What has changed since the last swap, up to there.
+    pub dirty: Dirty,
 }
 
 /// The sending half of a caller's wait.
@@ -77,6 +102,7 @@ impl Request {
                 encoded.padded_len()
             }
             Self::Seal { .. } => SEAL_BYTES,
+            Self::Swap { .. } | Self::Release { .. } => 0,
         }
     }
 
@@ -92,6 +118,8 @@ impl Request {
             Self::Append { done, .. } | Self::Define { done, .. } => drop(done.send(Err(error))),
             Self::Seal { done, .. } => drop(done.send(Err(error))),
             Self::Commit { done, .. } => drop(done.send(Err(error))),
+            Self::Swap { done } => drop(done.send(Err(error))),
+            Self::Release { done, .. } => drop(done.send(Err(error))),
         }
     }
 }
@@ -176,6 +204,11 @@ impl Queue {
             taken.push(request);
         }
         Batch::Requests(taken)
+    }
+
+    /// Whether it refuses what comes.
+    pub fn is_closed(&self) -> bool {
+        self.inner.lock().closed.is_some()
     }
 
     /// Refuses what comes from now on; what has queued is still taken.

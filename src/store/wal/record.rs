@@ -2,7 +2,7 @@
 //!
 //! | kind | record | body |
 //! |---|---|---|
-//! | 1 | Slices | `count u32, producer_len u32 (0: no producer section yet)`, then per slice `table u128, schema_version u32, encoding u8, reserved [u8; 3], bucket.start i64, bucket.width i64, rows u32, payload_len u32, min_time i64, max_time i64`; the payloads follow the directory in the same order |
+//! | 1 | Slices | `count u32, producer_len u32 (0 or 32)`, then if 32 `producer u128, epoch u32, reserved u32, sequence u64`, then per slice `table u128, schema_version u32, encoding u8, reserved [u8; 3], bucket.start i64, bucket.width i64, rows u32, payload_len u32, min_time i64, max_time i64`; the payloads follow the directory in the same order |
 //! | 2 | Seal | `table u128, bucket.start i64, bucket.width i64, generation u64, incarnation u64, sequence u64` |
 //! | 3 | Commit | `table u128, incarnation u64, sequence u64, version u64` |
 //! | 4 | Define | `table u128, schema_version u32, reserved u32`, then the definition's bytes as payload |
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::codec::Reader;
 use super::frame::{self, HEADER_LEN};
-use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, ProducerId, SliceInput, Stamp, TableId};
 
 /// The body encoding that is written.
 pub const BODY_VERSION: u8 = 1;
@@ -28,8 +28,10 @@ const KIND_SEAL: u8 = 2;
 const KIND_COMMIT: u8 = 3;
 const KIND_DEFINE: u8 = 4;
 
-/// Directory bytes before the first slice's entry.
+/// Directory bytes before the stamp, or before the first slice's entry if there is none.
 const SLICES_HEAD_LEN: usize = 8;
+/// Directory bytes of the stamp.
+const STAMP_LEN: u32 = 32;
 /// Directory bytes of one slice.
 const SLICE_ENTRY_LEN: usize = 64;
 /// Payloads below this are copied next to the directory; larger ones are written from where they lie.
@@ -74,11 +76,27 @@ pub struct Define {
     pub body: Bytes,
 }
 
+/// Rows that become durable together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// By what a repeat is known; then all slices are of one table, since sequences count within one.
+    pub stamp: Option<Stamp>,
+    /// At least one.
+    pub slices: Vec<SliceInput>,
+}
+
+/// Rows of no producer that is known.
+impl From<Vec<SliceInput>> for Rows {
+    fn from(slices: Vec<SliceInput>) -> Self {
+        Self { stamp: None, slices }
+    }
+}
+
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// Rows.
-    Slices(Vec<SliceInput>),
+    Slices(Rows),
     /// A generation is closed.
     Seal(Seal),
     /// Delta holds rows.
@@ -132,6 +150,9 @@ pub enum EncodeError {
     /// No window of time.
     #[error("a bucket of {0} microseconds; its width has to be positive")]
     BucketWidth(i64),
+    /// A stamp, and slices of several tables: the sequence could count within one of them only.
+    #[error("a record with a producer's stamp has slices of several tables; one is allowed")]
+    StampedTables,
     /// More than a frame holds, bytes.
     #[error("a record of {0} bytes; a frame holds at most {max} bytes", max = u32::MAX / 2)]
     TooLong(usize),
@@ -144,7 +165,7 @@ impl Record {
     /// If it could not be read back.
     pub fn encode(&self) -> Result<Encoded, EncodeError> {
         match self {
-            Self::Slices(slices) => encode_slices(slices),
+            Self::Slices(rows) => encode_slices(rows),
             Self::Seal(seal) => encode_plain(KIND_SEAL, &[], |buf| {
                 put_table(buf, seal.table);
                 put_bucket(buf, seal.bucket);
@@ -202,7 +223,7 @@ impl Record {
     }
 }
 
-fn encode_slices(slices: &[SliceInput]) -> Result<Encoded, EncodeError> {
+fn encode_slices(Rows { stamp, slices }: &Rows) -> Result<Encoded, EncodeError> {
     if slices.is_empty() {
         return Err(EncodeError::Empty);
     }
@@ -213,12 +234,22 @@ fn encode_slices(slices: &[SliceInput]) -> Result<Encoded, EncodeError> {
     if let Some(slice) = slices.iter().find(|s| s.bucket.width <= 0) {
         return Err(EncodeError::BucketWidth(slice.bucket.width));
     }
+    if stamp.is_some() && !of_one_table(slices) {
+        return Err(EncodeError::StampedTables);
+    }
+    let stamp_len = if stamp.is_some() { STAMP_LEN } else { 0 };
     let payloads: Vec<Bytes> = slices.iter().map(|s| s.payload.clone()).collect();
     encode_plain(KIND_SLICES, &payloads, |buf| {
-        buf.reserve(SLICES_HEAD_LEN + slices.len() * SLICE_ENTRY_LEN);
+        buf.reserve(SLICES_HEAD_LEN + stamp_len as usize + slices.len() * SLICE_ENTRY_LEN);
         let count = u32::try_from(slices.len()).expect("should be at most MAX_SLICES");
         buf.extend_from_slice(&count.to_le_bytes());
-        buf.extend_from_slice(&0_u32.to_le_bytes());
+        buf.extend_from_slice(&stamp_len.to_le_bytes());
+        if let Some(stamp) = stamp {
+            buf.extend_from_slice(&stamp.producer.0.to_le_bytes());
+            buf.extend_from_slice(&stamp.epoch.to_le_bytes());
+            buf.extend_from_slice(&[0; 4]);
+            buf.extend_from_slice(&stamp.sequence.to_le_bytes());
+        }
         for slice in slices {
             put_table(buf, slice.table);
             buf.extend_from_slice(&slice.schema_version.to_le_bytes());
@@ -266,9 +297,14 @@ fn encode_plain(kind: u8, payloads: &[Bytes], directory: impl FnOnce(&mut Vec<u8
 fn decode_slices(reader: &mut Reader<'_>, payload: &Bytes) -> Option<Record> {
     let count = reader.u32()? as usize;
     let producer_len = reader.u32()?;
-    if count == 0 || count > MAX_SLICES || producer_len != 0 {
+    if count == 0 || count > MAX_SLICES {
         return None;
     }
+    let stamp = match producer_len {
+        0 => None,
+        STAMP_LEN => Some(take_stamp(reader)?),
+        _ => return None,
+    };
     let mut slices = Vec::with_capacity(count);
     let mut at = 0_usize;
     for _ in 0..count {
@@ -288,7 +324,12 @@ fn decode_slices(reader: &mut Reader<'_>, payload: &Bytes) -> Option<Record> {
         at = end;
         slices.push(SliceInput { table, schema_version, encoding, bucket, rows, min_time, max_time, payload });
     }
-    (reader.is_empty() && at == payload.len()).then_some(Record::Slices(slices))
+    let sound = reader.is_empty() && at == payload.len() && (stamp.is_none() || of_one_table(&slices));
+    sound.then_some(Record::Slices(Rows { stamp, slices }))
+}
+
+fn of_one_table(slices: &[SliceInput]) -> bool {
+    slices.windows(2).all(|pair| pair[0].table == pair[1].table)
 }
 
 fn put_table(buf: &mut Vec<u8>, table: TableId) {
@@ -302,6 +343,13 @@ fn put_bucket(buf: &mut Vec<u8>, bucket: Bucket) {
 
 fn take_table(reader: &mut Reader<'_>) -> Option<TableId> {
     reader.u128().map(|id| TableId(Uuid::from_u128(id)))
+}
+
+fn take_stamp(reader: &mut Reader<'_>) -> Option<Stamp> {
+    let producer = ProducerId(reader.u128()?);
+    let epoch = reader.u32()?;
+    let _reserved = reader.u32()?;
+    Some(Stamp { producer, epoch, sequence: reader.u64()? })
 }
 
 fn take_bucket(reader: &mut Reader<'_>) -> Option<Bucket> {

@@ -19,6 +19,8 @@ use crate::types::Lsn;
 /// Where the durable part ends, and what of the last group is to be written anew from there.
 #[derive(Debug)]
 pub struct Tail {
+    /// The log has said that what lies below may be gone.
+    pub kept_from: Lsn,
     /// First LSN that is not known to be durable.
     pub end: Lsn,
     /// Intact records of groups behind the end.
@@ -27,6 +29,15 @@ pub struct Tail {
     pub holds_group: bool,
     /// Bytes of a torn group were found behind the end.
     pub torn: bool,
+}
+
+/// Why a durable record is not applied.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It contradicts those before it.
+    Contradiction(String),
+    /// Something else failed.
+    Failed(OpenError),
 }
 
 /// A group that may still turn out to be the last one.
@@ -52,26 +63,29 @@ enum Found {
     },
 }
 
-/// Replays the segments (in LSN order, at least one), calling `apply` for each durable record in LSN order.
+/// Replays the segments (in LSN order, at least one) from `from` on, where a group starts, calling `apply` for each durable record in
+/// LSN order. What lies below is not looked at.
 ///
 /// # Errors
 /// Corruption, missing segments, an I/O error, or what `apply` reports (with its position).
 pub fn replay(
     segments: &[Segment],
+    from: Lsn,
     known_durable: Lsn,
-    mut apply: impl FnMut(Lsn, Record) -> Result<(), String>,
+    mut apply: impl FnMut(Lsn, Record) -> Result<(), Refusal>,
 ) -> Result<Tail, OpenError> {
     let mut durable = known_durable;
     let mut kept_from = Lsn(0);
     let mut held: Option<Held<'_>> = None;
-    let start = segments.first().map_or(Lsn(0), |s| s.header.base);
-    let mut tail = Tail { end: start, in_doubt: Vec::new(), holds_group: false, torn: false };
+    let needed = segments.iter().skip(1).take_while(|s| s.header.base <= from).count();
+    let segments = &segments[needed.min(segments.len())..];
+    let mut tail = Tail { kept_from: Lsn(0), end: from, in_doubt: Vec::new(), holds_group: false, torn: false };
     for (i, segment) in segments.iter().enumerate() {
         let next = segments.get(i + 1).map(|s| s.header.base);
         // The next segment was activated after the last sync in this one.
         durable = durable.max(next.unwrap_or_default());
         kept_from = kept_from.max(segment.header.kept_from);
-        let mut lsn = segment.header.base;
+        let mut lsn = if i == 0 { segment.header.base.max(from) } else { segment.header.base };
         if lsn != tail.end {
             return Err(missing(segment, tail.end, "before"));
         }
@@ -114,9 +128,7 @@ pub fn replay(
         }
         tail.end = lsn;
     }
-    if let Some(first) = segments.first().filter(|s| s.header.base > kept_from) {
-        return Err(missing(first, kept_from, "before"));
-    }
+    tail.kept_from = kept_from;
     let Some(last) = held else { return Ok(tail) };
     if last.end <= durable {
         release(Some(last), &mut apply)?;
@@ -129,10 +141,16 @@ pub fn replay(
     Ok(tail)
 }
 
-fn release(held: Option<Held<'_>>, apply: &mut impl FnMut(Lsn, Record) -> Result<(), String>) -> Result<(), OpenError> {
+fn release(
+    held: Option<Held<'_>>,
+    apply: &mut impl FnMut(Lsn, Record) -> Result<(), Refusal>,
+) -> Result<(), OpenError> {
     let Some(Held { segment, records, .. }) = held else { return Ok(()) };
     for (lsn, record) in records {
-        apply(lsn, record).map_err(|what| corrupt(segment, lsn, &what))?;
+        apply(lsn, record).map_err(|refusal| match refusal {
+            Refusal::Contradiction(what) => corrupt(segment, lsn, &what),
+            Refusal::Failed(error) => error,
+        })?;
     }
     Ok(())
 }
@@ -147,7 +165,7 @@ fn missing(segment: &Segment, from: Lsn, side: &str) -> OpenError {
 }
 
 /// Reads what is there of `len` bytes at `lsn`: fewer where the file ends.
-fn read_at(segment: &Segment, lsn: Lsn, len: u64, file_len: u64) -> Result<Vec<u8>, OpenError> {
+pub(crate) fn read_at(segment: &Segment, lsn: Lsn, len: u64, file_len: u64) -> Result<Vec<u8>, OpenError> {
     let offset = segment.offset_of(lsn);
     let len = len.min(file_len.saturating_sub(offset));
     let mut bytes = vec![0; usize::try_from(len).expect("should fit the address space")];
@@ -255,7 +273,7 @@ impl Frames {
 }
 
 /// The first group or mark of this segment behind `lsn`, if any: proof that what lies at `lsn` had been durable.
-fn find_later_group(segment: &Segment, lsn: Lsn, file_len: u64) -> Result<Option<Lsn>, OpenError> {
+pub(crate) fn find_later_group(segment: &Segment, lsn: Lsn, file_len: u64) -> Result<Option<Lsn>, OpenError> {
     const CHUNK: u64 = 1 << 20;
     let mut at = lsn.0 + GROUP_ALIGN;
     let limit = segment.limit().0;

@@ -182,9 +182,21 @@ pub fn activate(
     Ok(Segment { header, path, file })
 }
 
-/// Where the segments of a shard lie.
-pub fn shard_dir(data_dir: &Path, shard: u32) -> PathBuf {
-    data_dir.join("wal").join(format!("shard-{shard:03}"))
+/// Where the logs of all shards lie; a change of their number makes a new directory.
+pub fn wal_dir(data_dir: &Path, layout: u32) -> PathBuf {
+    data_dir.join(if layout == 0 { "wal".to_owned() } else { format!("wal-{layout}") })
+}
+
+/// The layout whose logs a directory of the data directory has; none if its name is not that of one.
+pub fn parse_wal_dir(name: &str) -> Option<u32> {
+    let layout = name.strip_prefix("wal")?.strip_prefix('-').map_or(Some(0), |digits| digits.parse().ok())?;
+    // One name a layout: `wal-0`, `wal-01` and `walnut` are somebody else's.
+    wal_dir(Path::new(""), layout).to_str().is_some_and(|own| own == name).then_some(layout)
+}
+
+/// Where the segments of a shard lie, and its manifest.
+pub fn shard_dir(data_dir: &Path, layout: u32, shard: u32) -> PathBuf {
+    wal_dir(data_dir, layout).join(format!("shard-{shard:03}"))
 }
 
 #[cfg(test)]

@@ -5,24 +5,16 @@
 //! does not have.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use super::group;
 use super::queue::{Answer, Appended, Request};
 use super::record::{Encoded, Record, Seal};
+use super::stamps::{Stamped, Stamps};
 use crate::bucket::Sealed;
 use crate::bucket::state::{Applied, ShardState};
 use crate::error::AppendError;
 use crate::types::{Bucket, Incarnation, Lsn, TableId};
-
-/// What the owner knows of its tables from records that are durable.
-#[derive(Debug)]
-pub struct Ledger {
-    incarnation: Incarnation,
-    /// Newest schema version of each table.
-    defined: HashMap<TableId, u32>,
-    /// Last seal sequence of each table in this incarnation.
-    sequences: HashMap<TableId, u64>,
-}
 
 /// A record on its way into the log.
 #[derive(Debug)]
@@ -35,6 +27,8 @@ pub struct Staged {
     pub lsn: Lsn,
     /// Who waits for it.
     pub done: Done,
+    /// Who sent the same stamp again, and waits too.
+    pub repeats: Vec<Answer<Appended>>,
 }
 
 /// Who waits for a record.
@@ -46,8 +40,6 @@ pub enum Done {
     Sealed(Answer<Option<Sealed>>),
     /// A commit.
     Committed(Answer<()>),
-    /// The owner itself.
-    Nobody,
 }
 
 /// The records of one sync, and what they will change.
@@ -55,31 +47,10 @@ pub enum Done {
 pub struct Group {
     /// In the order of their LSNs.
     pub staged: Vec<Staged>,
+    stamps: Stamps,
     defined: HashMap<TableId, u32>,
     sequences: HashMap<TableId, u64>,
     sealing: HashSet<(TableId, Bucket)>,
-}
-
-impl Ledger {
-    /// What a log says that was read to its end.
-    pub fn new(incarnation: Incarnation, state: &ShardState) -> Self {
-        let defined = state.definitions().map(|d| (d.table, d.schema_version)).collect();
-        Self { incarnation, defined, sequences: HashMap::new() }
-    }
-
-    /// Takes over what a durable group has changed.
-    pub fn absorb(&mut self, group: &mut Group) {
-        self.defined.extend(group.defined.drain());
-        self.sequences.extend(group.sequences.drain());
-    }
-
-    fn defined(&self, group: &Group, table: TableId) -> u32 {
-        group.defined.get(&table).or_else(|| self.defined.get(&table)).copied().unwrap_or(0)
-    }
-
-    fn last_sequence(&self, group: &Group, table: TableId) -> u64 {
-        group.sequences.get(&table).or_else(|| self.sequences.get(&table)).copied().unwrap_or(0)
-    }
 }
 
 impl Group {
@@ -99,22 +70,32 @@ impl Group {
     }
 
     /// Turns a request into a record, or answers it at once.
-    pub fn stage(&mut self, request: Request, ledger: &Ledger, state: &ShardState) {
+    pub fn stage(&mut self, request: Request, shard: u32, incarnation: Incarnation, state: &ShardState) {
         match request {
-            Request::Append { slices, encoded, done } => {
+            Request::Append { rows, encoded, done } => {
                 let undefined = |s: &&crate::types::SliceInput| {
-                    s.schema_version == 0 || s.schema_version > ledger.defined(self, s.table)
+                    s.schema_version == 0 || s.schema_version > self.schema_version(state, s.table)
                 };
-                match slices.iter().find(undefined) {
-                    Some(slice) => {
-                        let error = AppendError::Undefined(slice.table, slice.schema_version);
-                        drop(done.send(Err(error)));
+                if let Some(slice) = rows.slices.iter().find(undefined) {
+                    let error = AppendError::Undefined(slice.table, slice.schema_version);
+                    return drop(done.send(Err(error)));
+                }
+                let stamped = match (rows.stamp, rows.slices.first()) {
+                    (Some(stamp), Some(first)) => {
+                        let place = self.staged.len();
+                        self.stamps.judge(first.table, stamp, place, state.producers(), Instant::now())
                     }
-                    None => self.add(Record::Slices(slices), encoded, Done::Appended(done)),
+                    _ => Stamped::New,
+                };
+                match stamped {
+                    Stamped::New => self.add(Record::Slices(rows), encoded, Done::Appended(done)),
+                    Stamped::Durable(lsn) => drop(done.send(Ok(Appended { shard, lsn }))),
+                    Stamped::Staged(place) => self.staged[place].repeats.push(done),
+                    Stamped::Refused(error) => drop(done.send(Err(error))),
                 }
             }
             Request::Define { define, encoded, done } => {
-                let known = ledger.defined(self, define.table).max(define.schema_version);
+                let known = self.schema_version(state, define.table).max(define.schema_version);
                 self.defined.insert(define.table, known);
                 self.add(Record::Define(define), encoded, Done::Appended(done));
             }
@@ -129,18 +110,25 @@ impl Group {
                     drop(done.send(Ok(None)));
                     return;
                 }
-                let sequence = ledger.last_sequence(self, table) + 1;
-                self.sequences.insert(table, sequence);
-                let seal = Seal { table, bucket, generation, incarnation: ledger.incarnation, sequence };
+                let used = self.sequences.entry(table).or_insert_with(|| state.progress(table, incarnation).sealed);
+                *used += 1;
+                let sequence = *used;
+                let seal = Seal { table, bucket, generation, incarnation, sequence };
                 let encoded = Record::Seal(seal).encode().unwrap_or_else(|e| unreachable!("a seal is short: {e}"));
                 self.add(Record::Seal(seal), encoded, Done::Sealed(done));
             }
+            Request::Swap { .. } | Request::Release { .. } => unreachable!("a checkpoint's requests write no record"),
         }
+    }
+
+    /// The newest schema version of a table that is in the log before the group's next record.
+    fn schema_version(&self, state: &ShardState, table: TableId) -> u32 {
+        self.defined.get(&table).copied().unwrap_or_else(|| state.schema_version(table))
     }
 
     /// Adds a record.
     pub fn add(&mut self, record: Record, encoded: Encoded, done: Done) {
-        self.staged.push(Staged { record, encoded, lsn: Lsn(0), done });
+        self.staged.push(Staged { record, encoded, lsn: Lsn(0), done, repeats: Vec::new() });
     }
 
     /// Answers the records that have rows with an error, and keeps the others.
@@ -148,12 +136,19 @@ impl Group {
         let (rows, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.staged).into_iter().partition(|s| matches!(s.record, Record::Slices(_)));
         self.staged = kept;
-        rows.into_iter().for_each(|s| s.done.refuse(error.clone()));
+        rows.into_iter().for_each(|s| s.refuse(error));
     }
 
     /// Answers all records with an error.
     pub fn refuse(&mut self, error: &AppendError) {
-        self.staged.drain(..).for_each(|s| s.done.refuse(error.clone()));
+        self.staged.drain(..).for_each(|s| s.refuse(error));
+    }
+}
+
+impl Staged {
+    fn refuse(self, error: &AppendError) {
+        self.done.refuse(error.clone());
+        self.repeats.into_iter().for_each(|done| drop(done.send(Err(error.clone()))));
     }
 }
 
@@ -165,7 +160,6 @@ impl Done {
             (Self::Sealed(done), Applied::Sealed(sealed)) => drop(done.send(Ok(Some(sealed)))),
             (Self::Sealed(done), Applied::Done) => drop(done.send(Ok(None))),
             (Self::Committed(done), _) => drop(done.send(Ok(()))),
-            (Self::Nobody, _) => {}
         }
     }
 
@@ -175,7 +169,6 @@ impl Done {
             Self::Appended(done) => drop(done.send(Err(error))),
             Self::Sealed(done) => drop(done.send(Err(error))),
             Self::Committed(done) => drop(done.send(Err(error))),
-            Self::Nobody => {}
         }
     }
 }

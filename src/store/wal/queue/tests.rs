@@ -1,3 +1,4 @@
+use crate::types::SliceInput;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,9 +23,9 @@ fn append(len: usize) -> (Request, oneshot::Receiver<Result<Appended, AppendErro
         max_time: 0,
         payload: Bytes::from(vec![0; len]),
     }];
-    let encoded = Record::Slices(slices.clone()).encode().expect("should be encodable");
+    let encoded = Record::Slices(slices.clone().into()).encode().expect("should be encodable");
     let (done, answer) = oneshot::channel();
-    (Request::Append { slices, encoded, done }, answer)
+    (Request::Append { rows: slices.into(), encoded, done }, answer)
 }
 
 fn seal() -> (Request, oneshot::Receiver<Result<Option<Sealed>, AppendError>>) {

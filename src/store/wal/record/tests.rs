@@ -25,6 +25,22 @@ fn slices() -> impl Strategy<Value = SliceInput> {
     })
 }
 
+fn stamps() -> impl Strategy<Value = Stamp> {
+    any::<(u128, u32, u64)>().prop_map(|(producer, epoch, sequence)| Stamp {
+        producer: ProducerId(producer),
+        epoch,
+        sequence,
+    })
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    let stamped = (stamps(), tables(), vec(slices(), 1..6)).prop_map(|(stamp, table, mut slices)| {
+        slices.iter_mut().for_each(|slice| slice.table = table);
+        Rows { stamp: Some(stamp), slices }
+    });
+    prop_oneof![vec(slices(), 1..6).prop_map(Rows::from), stamped]
+}
+
 fn records() -> impl Strategy<Value = Record> {
     let seal =
         (tables(), buckets(), any::<[u64; 3]>()).prop_map(|(table, bucket, [generation, incarnation, sequence])| {
@@ -41,7 +57,7 @@ fn records() -> impl Strategy<Value = Record> {
     });
     let define = (tables(), any::<u32>(), payloads())
         .prop_map(|(table, schema_version, body)| Record::Define(Define { table, schema_version, body }));
-    prop_oneof![vec(slices(), 1..6).prop_map(Record::Slices), seal, commit, define]
+    prop_oneof![rows().prop_map(Record::Slices), seal, commit, define]
 }
 
 fn written(record: &Record, lsn: Lsn, salt: u64) -> Vec<u8> {
@@ -118,7 +134,7 @@ fn slice(payload: impl Into<Bytes>) -> SliceInput {
 
 #[test]
 fn a_record_of_another_version_is_not_guessed_at() {
-    let bytes = written(&Record::Slices(vec![slice("x")]), Lsn(0), 0);
+    let bytes = written(&Record::Slices(vec![slice("x")].into()), Lsn(0), 0);
     let header = frame::read_header(&bytes, Lsn(0), 0).expect("should be sound");
     let body = Bytes::copy_from_slice(&bytes[HEADER_LEN..header.len as usize]);
     assert!(Record::decode(&header, &body).is_some());
@@ -127,7 +143,7 @@ fn a_record_of_another_version_is_not_guessed_at() {
 
 #[test]
 fn limits_are_enforced_before_anything_is_written() {
-    let refused = |slices: Vec<SliceInput>| Record::Slices(slices).encode().expect_err("should be refused");
+    let refused = |slices: Vec<SliceInput>| Record::Slices(slices.into()).encode().expect_err("should be refused");
     assert_eq!(refused(Vec::new()), EncodeError::Empty);
     let many = vec![slice(""); MAX_SLICES + 1];
     assert_eq!(refused(many), EncodeError::TooManySlices(MAX_SLICES + 1));
@@ -140,7 +156,57 @@ fn limits_are_enforced_before_anything_is_written() {
 #[test]
 fn large_payloads_are_not_copied() {
     let payload = Bytes::from(vec![1; 10_000]);
-    let encoded = Record::Slices(vec![slice("small"), slice(payload.clone()), slice("behind it")]).encode();
+    let encoded = Record::Slices(vec![slice("small"), slice(payload.clone()), slice("behind it")].into()).encode();
     let encoded = encoded.expect("should be encodable");
     assert!(encoded.parts().any(|part| part.as_ptr() == payload.as_ptr()));
+}
+
+const STAMP: Stamp = Stamp { producer: ProducerId(0x0102_0304), epoch: 5, sequence: 6 };
+
+/// The frame's header and body of a stamped record of `slices` slices.
+fn stamped(slices: usize) -> (frame::Header, Vec<u8>) {
+    let rows = Rows { stamp: Some(STAMP), slices: vec![slice("x"); slices] };
+    let bytes = written(&Record::Slices(rows), Lsn(0), 0);
+    let header = frame::read_header(&bytes, Lsn(0), 0).expect("should be sound");
+    let body = bytes[HEADER_LEN..header.len as usize].to_vec();
+    (header, body)
+}
+
+#[test]
+fn a_stamp_lies_between_the_head_and_the_entries() {
+    let bare = written(&Record::Slices(vec![slice("x")].into()), Lsn(0), 0);
+    let entry = &bare[HEADER_LEN + SLICES_HEAD_LEN..][..SLICE_ENTRY_LEN];
+    let mut expected = vec![1, 0, 0, 0, 32, 0, 0, 0];
+    expected.extend_from_slice(&[4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend_from_slice(entry);
+    expected.push(b'x');
+    let (header, body) = stamped(1);
+    assert_eq!(body, expected);
+    assert_eq!((header.version, header.dir_len as usize), (1, SLICES_HEAD_LEN + 32 + SLICE_ENTRY_LEN));
+}
+
+#[test]
+fn a_stamp_of_another_length_is_not_guessed_at() {
+    let (header, body) = stamped(1);
+    assert!(Record::decode(&header, &body.clone().into()).is_some());
+    for len in [0, 1, 31, 33, 64, 96, u32::MAX] {
+        let mut body = body.clone();
+        body[4..8].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(Record::decode(&header, &body.into()), None);
+    }
+}
+
+#[test]
+fn a_stamp_is_for_one_table() {
+    let other = SliceInput { table: TableId(Uuid::from_u128(8)), ..slice("x") };
+    let slices = vec![slice("x"), slice("x"), other];
+    let refused = Record::Slices(Rows { stamp: Some(STAMP), slices: slices.clone() }).encode();
+    assert_eq!(refused.expect_err("should be refused"), EncodeError::StampedTables);
+    assert!(Record::Slices(slices.into()).encode().is_ok());
+
+    let (header, mut body) = stamped(2);
+    assert!(Record::decode(&header, &body.clone().into()).is_some());
+    body[SLICES_HEAD_LEN + STAMP_LEN as usize + SLICE_ENTRY_LEN] ^= 1;
+    assert_eq!(Record::decode(&header, &body.into()), None);
 }

@@ -1,0 +1,86 @@
+//! One shard's figures, for operators.
+
+use std::sync::atomic::Ordering;
+
+use crate::shard::Shared;
+use crate::types::Lsn;
+
+/// One shard's figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// The shard.
+    pub shard: u32,
+    /// Everything below is durable and visible.
+    pub durable_lsn: Lsn,
+    /// A restart reads the log from here on.
+    pub checkpoint_lsn: Lsn,
+    /// Log bytes that are kept on disk.
+    pub retained_bytes: u64,
+    /// Records made durable since the start.
+    pub records: u64,
+    /// Groups made durable since the start: each one is a sync.
+    pub groups: u64,
+    /// Payload bytes made durable since the start.
+    pub payload_bytes: u64,
+    /// Bytes passed to write calls since the start, zero-fill left out.
+    pub written_bytes: u64,
+    /// Microseconds that the owner spent in write calls since the start.
+    pub write_micros: u64,
+    /// Microseconds that the owner spent in syncs since the start.
+    pub sync_micros: u64,
+    /// Microseconds that the owner spent on applying records and answering callers since the start.
+    pub apply_micros: u64,
+    /// The longest that one group took to apply and answer, microseconds.
+    pub apply_micros_max: u64,
+    /// Rows that are not known to be in Delta.
+    pub unflushed_rows: u64,
+    /// Payload bytes that are not known to be in Delta.
+    pub unflushed_bytes: u64,
+    /// Checkpoints since the start.
+    pub checkpoints: u64,
+    /// Lane files in use.
+    pub lane_files: u64,
+    /// Their bytes.
+    pub lane_bytes: u64,
+    /// Bytes in them that live generations need.
+    pub lane_live_bytes: u64,
+    /// Why the last checkpoint was put off.
+    pub postponed: Option<String>,
+    /// Why the shard stopped.
+    pub poisoned: Option<String>,
+}
+
+impl ShardStatus {
+    /// Log bytes that a restart would read.
+    pub fn replay_bytes(&self) -> u64 {
+        self.durable_lsn.0.saturating_sub(self.checkpoint_lsn.0)
+    }
+}
+
+pub(crate) fn of(shard: &Shared) -> ShardStatus {
+    let counters = &shard.counters;
+    let checkpoint = counters.checkpoint_lsn.load(Ordering::Acquire);
+    let durable = counters.durable_lsn.load(Ordering::Acquire);
+    ShardStatus {
+        shard: shard.number,
+        durable_lsn: Lsn(durable),
+        checkpoint_lsn: Lsn(checkpoint),
+        retained_bytes: durable.saturating_sub(counters.retained_from.load(Ordering::Relaxed)),
+        records: counters.records.load(Ordering::Relaxed),
+        groups: counters.groups.load(Ordering::Relaxed),
+        payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
+        written_bytes: counters.written_bytes.load(Ordering::Relaxed),
+        write_micros: counters.write_nanos.load(Ordering::Relaxed) / 1000,
+        sync_micros: counters.sync_nanos.load(Ordering::Relaxed) / 1000,
+        apply_micros: counters.apply_nanos.load(Ordering::Relaxed) / 1000,
+        apply_micros_max: counters.apply_nanos_max.load(Ordering::Relaxed) / 1000,
+        unflushed_rows: counters.unflushed_rows.load(Ordering::Relaxed),
+        unflushed_bytes: counters.unflushed_bytes.load(Ordering::Relaxed),
+        checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+        lane_files: counters.lane_files.load(Ordering::Relaxed),
+        lane_bytes: counters.lane_bytes.load(Ordering::Relaxed),
+        lane_live_bytes: counters.lane_live_bytes.load(Ordering::Relaxed),
+        postponed: shard.postponed.lock().clone(),
+        poisoned: shard.poisoned().map(|e| e.to_string()),
+    }
+}
