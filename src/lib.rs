@@ -13,7 +13,7 @@
 //!
 //! | module | what it is | imports |
 //! |---|---|---|
-//! | `penstock-store` | the log, its recovery, unflushed rows; bytes only | nothing of ours |
+//! | `penstock-store` | the log, its checkpoints and recovery, unflushed rows; bytes only | nothing of ours |
 //! | [`schema`] | what a table is; Arrow schemas; buckets; slice payloads | store's plain types |
 //! | [`catalog`] | tables and flush history in SQLite | schema, store's plain types |
 //! | [`admission`] | what may come in now | nothing |
@@ -27,8 +27,7 @@
 //! | [`cli`] | the command line | everything |
 //! | [`telemetry`] | logging | nothing |
 //!
-//! Absent so far: checkpoints of unflushed rows, idempotent producers, schema evolution, dead letters, OTLP, other SQL protocols,
-//! tokens and TLS.
+//! Absent so far: idempotent producers over HTTP, schema evolution, dead letters, OTLP, other SQL protocols, tokens and TLS.
 
 pub mod admission;
 pub mod catalog;

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::{bench, child, client, demo, sql};
+use super::{bench, child, client, demo, reshape, sql, wal};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,12 @@ pub enum Error {
     /// The measurement could not run.
     #[error(transparent)]
     Bench(#[from] bench::Error),
+    /// The layout was not changed, or not for certain.
+    #[error(transparent)]
+    Reshape(#[from] reshape::Error),
+    /// A data directory could not be read or repaired, or is damaged.
+    #[error(transparent)]
+    Wal(#[from] wal::Error),
     /// Standard output does not take what we print.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
@@ -43,6 +49,8 @@ impl Error {
             Self::Sql(error) => error.help(),
             Self::Demo(error) => error.help(),
             Self::Bench(error) => error.help(),
+            Self::Reshape(error) => error.help(),
+            Self::Wal(error) => error.help(),
             Self::Output(_) | Self::Runtime(_) | Self::Interrupted => None,
         }
     }

@@ -2,13 +2,16 @@
 //!
 //! - [`serve`]: runs the server in this process;
 //! - `client`: the HTTP API as typed calls, with errors a person can act on;
-//! - `sql`, `tables`, `status`, `flush`: one call each, shown for people or for programs;
+//! - `starting`: how far its start is;
+//! - `sql`, `tables`, `status`, `flush`, `checkpoint`: one call each, shown for people or for programs;
+//! - `reshape`: another number of logs or lanes, of a server that is stopped;
 //! - `child`: a server of our own for the length of a command (`demo`, `bench`);
 //! - `demo`: this machine's telemetry through the whole product, with counts that must agree;
 //! - `bench`: a closed loop of posts against a server, and what they cost;
+//! - `wal`: the log and the checkpoints of a stopped server: look, check, repair;
 //! - `latency`, `show`, `signals`: percentiles, figures for people, Ctrl-C.
 //!
-//! Absent here: reading logs or catalogs directly. Every command but `serve` speaks HTTP, so that what it shows is
+//! Absent here: reading catalogs directly. Every command but `serve`, `reshape` and `wal` speaks HTTP, so that what it shows is
 //! what any client sees. The one exception is `demo`'s check, which reads the Delta tables itself to be independent.
 
 use std::path::PathBuf;
@@ -17,18 +20,22 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 mod bench;
+mod checkpoint;
 mod child;
 mod client;
 mod demo;
 mod error;
 mod flush;
 mod latency;
+mod reshape;
 pub mod serve;
 mod show;
 mod signals;
 mod sql;
+mod starting;
 mod status;
 mod tables;
+mod wal;
 
 #[cfg(test)]
 mod stub;
@@ -84,6 +91,16 @@ pub enum Command {
     /// Seals what is open and waits until it is committed to the Delta tables. The server also does this by itself, by
     /// time and by size.
     Flush(flush::FlushArgs),
+    /// Make the next start of a server short
+    ///
+    /// Moves the rows that are not in Delta yet out of the log into lane files, so that a restart, or a start after a crash,
+    /// reads next to nothing of the log. The server also does this by itself, by time and by length of the log.
+    Checkpoint(checkpoint::CheckpointArgs),
+    /// Change the number of logs or lanes of a stopped server
+    ///
+    /// Moves all rows that are not in Delta yet into a new layout beside the present one, and switches to it at once.
+    /// Cut short, the data directory is as before, or changed as a whole.
+    Reshape(reshape::ReshapeArgs),
     /// See the whole product work on this machine's own telemetry
     ///
     /// Shows the whole product on this machine's own telemetry: acknowledged on disk, visible to SQL at once, in Delta
@@ -93,6 +110,10 @@ pub enum Command {
     ///
     /// From outside, over HTTP, as any client sees it.
     Bench(bench::BenchArgs),
+    /// Look into, check or repair the data of a stopped server
+    ///
+    /// Reads the log, the checkpoints and their manifests themselves; the server has to be stopped.
+    Wal(wal::WalArgs),
 }
 
 /// Where the server is.
@@ -109,7 +130,8 @@ Examples:
   penstock serve --data-dir /var/lib/penstock --listen 0.0.0.0:8750
   penstock serve --config penstock.toml --set admission.unflushed_bytes=2GiB
 
-Ctrl-C or SIGTERM drains: no new requests, the running ones finish, the log is left clean.";
+The port is open at once: until the log is read, requests get 503 with Retry-After, and GET /readyz says how far it is.
+Ctrl-C or SIGTERM drains: no new requests, the running ones finish, the log is left clean. During the start it ends it.";
 
 /// What `penstock serve` is told. Options here win over the environment, which wins over the configuration file.
 #[derive(Debug, Clone, Default, Args)]
@@ -153,8 +175,11 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Tables(args) => block_on(tables::run(&args)),
         Command::Status(args) => block_on(status::run(&args)),
         Command::Flush(args) => block_on(flush::run(&args)),
+        Command::Checkpoint(args) => block_on(checkpoint::run(&args)),
+        Command::Reshape(args) => reshape::run(&args),
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Bench(args) => block_on(bench::run(&args)),
+        Command::Wal(args) => wal::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

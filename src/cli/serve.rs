@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::ServeArgs;
+use penstock_store::Progress;
+use tokio::sync::oneshot;
+
+use super::{ServeArgs, starting};
 use crate::config::{self, Config};
 use crate::engine::{Engine, StartError};
 use crate::server::Server;
@@ -40,10 +43,10 @@ impl ServeError {
                 "stop the other server first, or choose another directory with --data-dir"
             }
             Self::Start(StartError::Store(OpenError::Corrupt { .. } | OpenError::Layout { .. })) => {
-                "nothing was changed; restore the file from a copy of this very node, or keep the directory for examination"
+                "nothing was changed; restore the file from a copy of this very node. `penstock wal verify` lists all damage, `penstock wal repair` says what would be lost without the file"
             }
             Self::Start(StartError::Store(OpenError::CountChanged { .. })) => {
-                "set the stored value again, or start with a new data directory"
+                "set the stored value again; `penstock reshape` changes it"
             }
             _ => return None,
         })
@@ -69,30 +72,51 @@ pub fn run(args: ServeArgs) -> ExitCode {
 fn serve(args: ServeArgs) -> Result<(), ServeError> {
     let config = settings(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
-    runtime.block_on(async {
-        let engine = Engine::start(config).await?;
-        let address = engine.config().server.listen;
-        let bound = Server::bind(Arc::clone(&engine)).await;
-        let server = match bound {
-            Ok(server) => server,
-            Err(source) => {
-                engine.stop().await;
-                return Err(ServeError::Bind { address, source });
-            }
-        };
-        let address = server.address().map_err(ServeError::Serve)?;
-        if !address.ip().is_loopback() {
-            tracing::warn!(%address, "listening beyond loopback without tokens or TLS: anybody who can connect can read and write");
+    let served = runtime.block_on(until_stopped(config, args.port_file.as_deref()));
+    // A start that was given up is still reading the log, on a thread that nobody waits for.
+    runtime.shutdown_background();
+    served
+}
+
+async fn until_stopped(config: Config, port_file: Option<&Path>) -> Result<(), ServeError> {
+    let progress = Arc::new(Progress::new());
+    let config::Server { listen, max_connections, .. } = config.server;
+    let server = Server::bind(listen, max_connections, Arc::clone(&progress)).await;
+    let server = server.map_err(|source| ServeError::Bind { address: listen, source })?;
+    let (address, gate) = (server.address().map_err(ServeError::Serve)?, server.gate());
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "listening beyond loopback without tokens or TLS: anybody who can connect can read and write");
+    }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut serving = tokio::spawn(server.run(async { drop(stopped.await) }));
+    let mut signal = std::pin::pin!(until_signal());
+    let engine = tokio::select! {
+        engine = Engine::start_telling(config, Arc::clone(&progress)) => engine?,
+        never = starting::tell(progress) => match never {},
+        () = &mut signal => {
+            tracing::info!("stopped during the start; nothing is lost");
+            return Ok(());
         }
-        if let Some(path) = &args.port_file {
-            write_port_file(path, &address.to_string()).map_err(ServeError::PortFile)?;
-        }
-        tracing::info!(%address, data_dir = %engine.config().data_dir.display(), "ready");
-        let served = server.run(until_signal()).await;
-        tracing::info!("draining");
+    };
+    gate.open(Arc::clone(&engine));
+    if let Some(path) = port_file
+        && let Err(error) = write_port_file(path, &address.to_string())
+    {
         engine.stop().await;
-        served.map_err(ServeError::Serve)
-    })
+        return Err(ServeError::PortFile(error));
+    }
+    tracing::info!(%address, data_dir = %engine.config().data_dir.display(), "ready");
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = signal => {
+            // Gone only with the server itself, which then has an outcome.
+            let _ = stop.send(());
+            serving.await
+        }
+    };
+    tracing::info!("draining");
+    engine.stop().await;
+    served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(ServeError::Serve)
 }
 
 fn settings(args: &ServeArgs) -> Result<Config, ServeError> {

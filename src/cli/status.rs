@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::client::{Client, ShardStatus, Status, TableStatus};
+use super::client::{Client, Recovery, ShardStatus, Status, Store, TableStatus};
 use super::{Error, ServerArgs, show};
 
 const AFTER_HELP: &str = "\
@@ -58,6 +58,8 @@ pub(super) fn render(status: &Status) -> String {
             ("unflushed", unflushed(status)),
             ("admission", admission(status)),
             ("log", log(status)),
+            ("lanes", lanes(&status.store.shards)),
+            ("restart", restart(&status.store)),
         ])
         .trim_fmt(),
         shards(&status.store.shards)
@@ -66,6 +68,12 @@ pub(super) fn render(status: &Status) -> String {
         text.push_str("\nno tables yet: post rows to /v1/tables/NAME/rows, or run `penstock tables create`\n");
     } else {
         text.push_str(&format!("\n{}\n", tables(&status.tables)));
+    }
+    for shard in &status.store.shards {
+        if let Some(reason) = &shard.postponed {
+            let number = shard.shard;
+            text.push_str(&format!("\nshard {number}: CHECKPOINT PUT OFF, its log grows: {}\n", show::plain(reason)));
+        }
     }
     for table in &status.tables {
         if let Some(error) = &table.last_error {
@@ -107,14 +115,44 @@ fn log(status: &Status) -> String {
     )
 }
 
+fn lanes(shards: &[ShardStatus]) -> String {
+    let sum = |figure: fn(&ShardStatus) -> u64| shards.iter().map(figure).sum::<u64>();
+    format!(
+        "{} of rows in {} files of {}; {} checkpoints",
+        show::bytes(sum(|s| s.lane_live_bytes)),
+        show::count(sum(|s| s.lane_files)),
+        show::bytes(sum(|s| s.lane_bytes)),
+        show::count(sum(|s| s.checkpoints))
+    )
+}
+
+fn restart(store: &Store) -> String {
+    let about = store.replay_estimate_seconds.map_or_else(String::new, |s| format!(", about {s:.1} s"));
+    let Recovery { records, log_bytes, millis, .. } = store.recovery;
+    format!(
+        "would read {} of log{about}; this start read {} with {} records in {:.1} s",
+        show::bytes(store.replay_bytes),
+        show::bytes(log_bytes),
+        show::count(records),
+        millis as f64 / 1e3
+    )
+}
+
 fn shards(shards: &[ShardStatus]) -> comfy_table::Table {
-    let mut table = show::table(&[">shard", ">durable LSN", ">log kept", "state"]);
+    let mut table = show::table(&[">shard", ">durable LSN", ">checkpoint", ">to replay", ">log kept", "state"]);
     for shard in shards {
+        let state = match (&shard.poisoned, &shard.postponed) {
+            (Some(why), _) => format!("POISONED: {}", show::plain(why)),
+            (None, Some(_)) => "CHECKPOINT PUT OFF, see below".to_owned(),
+            (None, None) => "ok".to_owned(),
+        };
         table.add_row([
             shard.shard.to_string(),
             shard.durable_lsn.to_string(),
+            shard.checkpoint_lsn.to_string(),
+            show::bytes(shard.replay_bytes),
             show::bytes(shard.retained_bytes),
-            shard.poisoned.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("POISONED: {}", show::plain(why))),
+            state,
         ]);
     }
     table

@@ -59,6 +59,7 @@ impl Stub {
             .route("/v1/sql", post(sql))
             .route("/v1/status", get(status))
             .route("/v1/flush", post(flush))
+            .route("/v1/checkpoint", post(checkpoint))
             .with_state(Arc::clone(&shared));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -205,6 +206,12 @@ async fn status(State(shared): State<Arc<Shared>>) -> String {
         "admission": {"limit_bytes": 1 << 30, "in_flight_bytes": 0, "refusals": 0},
         "tables": each,
     })
+    .to_string()
+}
+
+async fn checkpoint() -> String {
+    json!({"shards": [{"shard": 0, "checkpoint_lsn": 4096, "lane_bytes": 8192, "extents": 3, "segments_freed": 1,
+                       "files_dropped": 2, "millis": 7}]})
     .to_string()
 }
 

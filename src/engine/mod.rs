@@ -6,18 +6,17 @@
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
 //! - [`history`]: notes commits in the catalog;
-//! - [`status`]: one snapshot of their figures.
+//! - [`status`]: one snapshot of their figures, as types of the HTTP API.
 
 mod history;
 mod reconcile;
 pub mod status;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_store::fs::RealFileSystem;
-use penstock_store::{OpenError, Store, TableId};
+use penstock_store::{CheckpointError, OpenError, Progress, Store, TableId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -74,12 +73,24 @@ impl Engine {
     /// # Errors
     /// [`StartError`]; nothing that was acknowledged is changed.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
-        let store = open_store(&config).await?;
+        Self::start_telling(config, Arc::default()).await
+    }
+
+    /// As [`Self::start`], and tells meanwhile how much of the log has been read.
+    ///
+    /// Who drops this future gives the start up. The opening of the store goes on all the same, on a thread of its own, until it is
+    /// done or the process ends; it can end anywhere.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_telling(config: Config, progress: Arc<Progress>) -> Result<Arc<Self>, StartError> {
+        let store = open_store(&config, progress).await?;
         let recovered = store.recovery();
         tracing::info!(
             node = %store.node(),
             records = recovered.records,
             bytes = recovered.bytes,
+            spilled = recovered.spilled,
             millis = recovered.micros / 1000,
             "log read"
         );
@@ -171,13 +182,24 @@ impl Engine {
         self.flusher.flush(tables, timeout).await
     }
 
-    /// Flushes what it can in the time the settings allow, and closes. What is left stays in the log.
+    /// Checkpoints every log now, and waits for it: afterwards a restart reads next to nothing of them.
+    ///
+    /// # Errors
+    /// The first shard's reason. The others are checkpointed all the same.
+    pub async fn checkpoint(&self) -> Result<Vec<status::Checkpoint>, CheckpointError> {
+        let store = Arc::clone(&self.store);
+        let done = tokio::task::spawn_blocking(move || store.checkpoint()).await;
+        let done = done.unwrap_or_else(|error| Err(CheckpointError::Stopped(error.to_string())));
+        Ok(done?.into_iter().map(Into::into).collect())
+    }
+
+    /// Flushes what it can in the time the settings allow, and closes. What is left is checkpointed: the next start goes on with it.
     pub async fn stop(&self) {
         let tables: Vec<TableId> = self.registry.all().iter().map(|t| t.id).collect();
         if self.store.poisoned().is_none()
             && let Err(error) = self.flusher.flush(&tables, self.config.flush.shutdown_timeout).await
         {
-            tracing::warn!(%error, "stopping with rows in the log; the next start goes on with them");
+            tracing::warn!(%error, "stopping with rows that are not in Delta; the next start goes on with them");
         }
         self.flusher.stop().await;
         let history = self.history.lock().take();
@@ -196,14 +218,10 @@ impl Engine {
     }
 }
 
-async fn open_store(config: &Config) -> Result<Arc<Store>, StartError> {
+async fn open_store(config: &Config, progress: Arc<Progress>) -> Result<Arc<Store>, StartError> {
     let (dir, options) = (config.data_dir.clone(), config.store.options());
-    let opening = tokio::task::spawn_blocking(move || open_blocking(&dir, &options)).await?;
-    Ok(Arc::new(opening?))
-}
-
-fn open_blocking(dir: &Path, options: &penstock_store::Options) -> Result<Store, OpenError> {
-    Store::open(Arc::new(RealFileSystem), dir, options)
+    let open = move || Store::open_telling(Arc::new(RealFileSystem), &dir, &options, &progress);
+    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
 }
 
 fn relief(store: &Arc<Store>, admission: &Arc<Admission>) -> impl Fn() -> u64 + Send + Sync + 'static {

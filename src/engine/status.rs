@@ -1,117 +1,275 @@
-//! One snapshot of the node's figures, as `/v1/status` shows it.
+//! One snapshot of the node's figures, as `/v1/status` shows it and as the command line reads it. A field that came later has a
+//! default, so that a newer command line reads an older server.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use penstock_store::{CheckpointReport, Report, ShardStatus};
+use serde::{Deserialize, Serialize};
 
 use super::Engine;
 
-/// The whole of it.
-#[derive(Debug, Clone, Serialize)]
+/// Answer to `GET /v1/status`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
+    /// Id of the data directory.
     pub node: String,
+    /// Id of this start.
     pub incarnation: String,
-    pub version: &'static str,
+    /// The server's version.
+    pub version: String,
+    /// Seconds since the engine was ready.
     pub uptime_seconds: f64,
+    /// Whether the server takes rows.
     pub ready: bool,
+    /// Why not.
     pub reason: Option<String>,
+    /// Root of the Delta tables.
     pub lake_url: String,
+    /// The server's process.
     pub process: Process,
+    /// The logs.
     pub store: Store,
+    /// What is let in.
     pub admission: Admission,
+    /// Each table's backlog, by name.
     pub tables: Vec<Table>,
 }
 
 /// What the process has used.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Process {
-    /// User and system time.
+    /// User and system time since its start.
     pub cpu_seconds: f64,
+    /// Memory resident.
     pub resident_bytes: u64,
 }
 
-/// The logs, summed up and one by one.
-#[derive(Debug, Clone, Serialize)]
+/// The logs, summed up and one by one. Counters begin with the start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Store {
+    /// One entry for each shard.
     pub shards: Vec<Shard>,
+    /// Records made durable.
     pub records: u64,
+    /// Groups made durable.
     pub groups: u64,
-    /// One for each group.
+    /// Syncs of the log: one for each group.
     pub syncs: u64,
+    /// Bytes handed in by callers.
     pub payload_bytes: u64,
+    /// Bytes written to disk for them, checkpoints included.
     pub written_bytes: u64,
+    /// Bytes acknowledged and not flushed.
     pub unflushed_bytes: u64,
+    /// Rows acknowledged and not flushed.
     pub unflushed_rows: u64,
+    /// Log bytes that a restart would read.
+    #[serde(default)]
+    pub replay_bytes: u64,
+    /// Log bytes a second that recent starts have read, the slowest of them; none before the first one that had enough to read.
+    #[serde(default)]
+    pub replay_rate: Option<u64>,
+    /// Seconds that a restart would take for them, at that rate.
+    #[serde(default)]
+    pub replay_estimate_seconds: Option<f64>,
+    /// What this start has read.
+    #[serde(default)]
+    pub recovery: Recovery,
+}
+
+/// What a start has read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Records of the log.
+    pub records: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// Milliseconds that all of it took.
+    pub millis: u64,
+    /// Milliseconds of it for manifests and the indexes of lane files.
+    pub load_millis: u64,
+    /// Milliseconds of it for the log.
+    pub replay_millis: u64,
+    /// Bytes that went into lane files because memory for them was not allowed.
+    pub spilled_bytes: u64,
 }
 
 /// One log.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Shard {
+    /// Its number.
     pub shard: u32,
+    /// Everything below is on disk.
     pub durable_lsn: u64,
+    /// A restart reads the log from here on.
+    #[serde(default)]
+    pub checkpoint_lsn: u64,
+    /// Log bytes that a restart would read.
+    #[serde(default)]
+    pub replay_bytes: u64,
+    /// Log bytes that are kept.
     pub retained_bytes: u64,
+    /// Checkpoints since the start.
+    #[serde(default)]
+    pub checkpoints: u64,
+    /// Lane files in use.
+    #[serde(default)]
+    pub lane_files: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub lane_bytes: u64,
+    /// Bytes in them of rows that are not flushed.
+    #[serde(default)]
+    pub lane_live_bytes: u64,
+    /// Why the last checkpoint was put off.
+    #[serde(default)]
+    pub postponed: Option<String>,
+    /// Why the log takes no more writes.
     pub poisoned: Option<String>,
 }
 
 /// What is let in.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Admission {
+    /// Most bytes that may be unflushed.
     pub limit_bytes: u64,
+    /// Bytes of posts that are not acknowledged yet.
     pub in_flight_bytes: u64,
+    /// Posts refused since the start.
     pub refusals: u64,
 }
 
-/// One table.
-#[derive(Debug, Clone, Default, Serialize)]
+/// One table's backlog.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Table {
+    /// Its name.
     pub table: String,
-    pub open_generations: usize,
-    pub sealed_generations: usize,
+    /// Generations that still take rows.
+    pub open_generations: u64,
+    /// Generations on their way into the Delta table.
+    pub sealed_generations: u64,
+    /// Rows not flushed.
     pub unflushed_rows: u64,
+    /// Bytes not flushed.
     pub unflushed_bytes: u64,
+    /// Version of the Delta table.
     pub delta_version: Option<u64>,
+    /// The last failure to flush, if it is not over.
     pub last_error: Option<String>,
+}
+
+/// Answer to `POST /v1/checkpoint`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpointed {
+    /// One entry for each shard.
+    pub shards: Vec<Checkpoint>,
+}
+
+/// What a checkpoint of one shard did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The shard.
+    pub shard: u32,
+    /// A restart reads the log from here on.
+    pub checkpoint_lsn: u64,
+    /// Bytes of the lane file that was written; 0 if no rows were left to move.
+    pub lane_bytes: u64,
+    /// Extents in it: runs of rows of one bucket.
+    pub extents: u64,
+    /// Log segments that can be used again.
+    pub segments_freed: u64,
+    /// Older lane files that are not needed any more.
+    pub files_dropped: u64,
+    /// Milliseconds it took.
+    pub millis: u64,
+}
+
+impl From<CheckpointReport> for Checkpoint {
+    fn from(report: CheckpointReport) -> Self {
+        Self {
+            shard: report.shard,
+            checkpoint_lsn: report.checkpoint.0,
+            lane_bytes: report.lane_bytes,
+            extents: report.extents,
+            segments_freed: report.segments_freed,
+            files_dropped: report.files_dropped,
+            millis: report.micros.div_ceil(1_000),
+        }
+    }
+}
+
+impl From<Report> for Recovery {
+    fn from(report: Report) -> Self {
+        Self {
+            records: report.records,
+            log_bytes: report.bytes,
+            millis: report.micros / 1_000,
+            load_millis: report.load_micros / 1_000,
+            replay_millis: report.replay_micros / 1_000,
+            spilled_bytes: report.spilled,
+        }
+    }
+}
+
+impl From<ShardStatus> for Shard {
+    fn from(status: ShardStatus) -> Self {
+        Self {
+            shard: status.shard,
+            durable_lsn: status.durable_lsn.0,
+            checkpoint_lsn: status.checkpoint_lsn.0,
+            replay_bytes: status.replay_bytes(),
+            retained_bytes: status.retained_bytes,
+            checkpoints: status.checkpoints,
+            lane_files: status.lane_files,
+            lane_bytes: status.lane_bytes,
+            lane_live_bytes: status.lane_live_bytes,
+            postponed: status.postponed,
+            poisoned: status.poisoned,
+        }
+    }
 }
 
 impl Engine {
     /// The figures now.
     pub fn status(&self) -> Status {
-        let shards = self.store.status();
-        let sum = |figure: fn(&penstock_store::ShardStatus) -> u64| shards.iter().map(figure).sum();
         let reason = self.unready();
         Status {
             node: self.store.node().to_string(),
             incarnation: self.store.incarnation().to_string(),
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             ready: reason.is_none(),
             reason,
             lake_url: self.lake.url().to_string(),
             process: process(),
-            store: Store {
-                records: sum(|s| s.records),
-                groups: sum(|s| s.groups),
-                syncs: sum(|s| s.groups),
-                payload_bytes: sum(|s| s.payload_bytes),
-                written_bytes: sum(|s| s.written_bytes),
-                unflushed_bytes: sum(|s| s.unflushed_bytes),
-                unflushed_rows: sum(|s| s.unflushed_rows),
-                shards: shards
-                    .iter()
-                    .map(|s| Shard {
-                        shard: s.shard,
-                        durable_lsn: s.durable_lsn.0,
-                        retained_bytes: s.retained_bytes,
-                        poisoned: s.poisoned.clone(),
-                    })
-                    .collect(),
-            },
+            store: self.store_figures(),
             admission: Admission {
                 limit_bytes: self.admission.limits().max_unflushed,
                 in_flight_bytes: self.admission.in_flight(),
                 refusals: self.admission.refusals(),
             },
             tables: self.table_figures(),
+        }
+    }
+
+    fn store_figures(&self) -> Store {
+        let shards = self.store.status();
+        let sum = |figure: fn(&ShardStatus) -> u64| shards.iter().map(figure).sum();
+        let replay_bytes: u64 = sum(ShardStatus::replay_bytes);
+        let replay_rate = self.store.replay_rate();
+        Store {
+            records: sum(|s| s.records),
+            groups: sum(|s| s.groups),
+            syncs: sum(|s| s.groups),
+            payload_bytes: sum(|s| s.payload_bytes),
+            written_bytes: sum(|s| s.written_bytes),
+            unflushed_bytes: sum(|s| s.unflushed_bytes),
+            unflushed_rows: sum(|s| s.unflushed_rows),
+            replay_bytes,
+            replay_rate,
+            replay_estimate_seconds: replay_rate.map(|rate| replay_bytes as f64 / rate.max(1) as f64),
+            recovery: self.store.recovery().into(),
+            shards: shards.into_iter().map(Shard::from).collect(),
         }
     }
 
@@ -126,8 +284,8 @@ impl Engine {
         }
         for summary in self.store.summaries() {
             let figure = figures.entry(summary.table).or_default();
-            figure.open_generations = summary.open.len();
-            figure.sealed_generations = summary.sealed.len();
+            figure.open_generations = summary.open.len() as u64;
+            figure.sealed_generations = summary.sealed.len() as u64;
             for generation in summary.open.iter().chain(summary.sealed.iter().map(|s| &s.generation)) {
                 let totals = generation.totals();
                 figure.unflushed_rows += totals.rows;

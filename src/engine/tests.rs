@@ -43,6 +43,8 @@ async fn rows_survive_a_stop_flushed_and_a_stop_without_time_to_flush() {
             config.flush.shutdown_timeout = Duration::ZERO;
         }
         let engine = Engine::start(config).await.expect("should start");
+        // The stop has checkpointed what it did not flush.
+        assert_eq!(engine.status().store.recovery.log_bytes, 0, "start {start}");
         post(&engine, "{\"time\":\"2024-05-01T00:00:00Z\",\"n\":1}\n{\"time\":\"2024-05-02T00:00:00Z\",\"n\":2}").await;
         assert_eq!(count(&engine).await, start * 2);
         assert_eq!(engine.unready(), None);
@@ -76,6 +78,7 @@ async fn times_of_any_length_are_fine() {
     let mut config = config(dir.path());
     config.flush.shutdown_timeout = Duration::MAX;
     config.query.timeout = Duration::MAX;
+    config.store.checkpoint_interval = Duration::MAX;
     let engine = Engine::start(config).await.expect("should start");
     post(&engine, "{\"n\":1}").await;
     assert_eq!(count(&engine).await, 1);

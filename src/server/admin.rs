@@ -1,4 +1,4 @@
-//! Status, flush on demand, health.
+//! Status, flush and checkpoint on demand, health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::body::Small;
 use super::reply::{ApiError, json};
 use crate::engine::Engine;
+use crate::engine::status::Checkpointed;
 use crate::schema::TableName;
 
 /// Longest that a demanded flush may be waited for.
@@ -63,6 +64,12 @@ pub async fn flush(State(engine): State<Arc<Engine>>, Small(body): Small) -> Res
         })
         .collect();
     Ok(json(StatusCode::OK, &serde_json::json!({ "tables": done })))
+}
+
+pub async fn checkpoint(State(engine): State<Arc<Engine>>) -> Result<Response, ApiError> {
+    // Takes no settings; a body is let pass, as curl sends one with `-d ''`.
+    let shards = engine.checkpoint().await?;
+    Ok(json(StatusCode::OK, &Checkpointed { shards }))
 }
 
 pub async fn healthz() -> &'static str {

@@ -1,15 +1,17 @@
 //! HTTP: from a socket to the parts and back.
 //!
 //! - [`listener`]: accepts, within a limit;
+//! - [`gate`]: says how far the start is, until there is an engine to ask;
 //! - [`routes`]: which path goes where;
 //! - [`body`]: receives, within limits;
-//! - [`rows`]: posts; [`tables`]: declarations; [`sql`]: queries and their formats; [`admin`]: status, flush, health;
+//! - [`rows`]: posts; [`tables`]: declarations; [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health;
 //! - [`reply`]: every refusal as a status, a code, a message and what to do about it.
 //!
 //! Absent here: tokens, TLS, gRPC, the Postgres wire.
 
 mod admin;
 mod body;
+mod gate;
 mod listener;
 pub mod reply;
 mod routes;
@@ -21,29 +23,36 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_store::Progress;
 use tokio::net::TcpListener;
 
-use crate::engine::Engine;
+pub use self::gate::Gate;
 
 /// Longest that requests which have begun hold up a stop. A post takes milliseconds; what takes longer is a query, or a client that
 /// does not read.
 pub const DRAIN: Duration = Duration::from_secs(10);
 
-/// A server that has its socket.
+/// A server that has its socket, and may have it before there is anything to serve.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    engine: Arc<Engine>,
+    max_connections: usize,
+    gate: Arc<Gate>,
 }
 
 impl Server {
-    /// Takes the socket.
+    /// Takes the socket. Until the gate is opened, requests learn of the `progress` of the start, and that they should come again.
     ///
     /// # Errors
     /// If the address is taken or not ours.
-    pub async fn bind(engine: Arc<Engine>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(engine.config().server.listen).await?;
-        Ok(Self { listener, engine })
+    pub async fn bind(listen: SocketAddr, max_connections: usize, progress: Arc<Progress>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(listen).await?;
+        Ok(Self { listener, max_connections, gate: Arc::new(Gate::new(progress)) })
+    }
+
+    /// What has to be opened once the engine is there.
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
     }
 
     /// Where it listens; tells the port if 0 was asked for.
@@ -59,13 +68,13 @@ impl Server {
     /// # Errors
     /// The socket's.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        let listener = listener::Limited::new(self.listener, self.engine.config().server.max_connections);
+        let listener = listener::Limited::new(self.listener, self.max_connections);
         let (stopping, mut stopped) = tokio::sync::watch::channel(false);
         let stop = async move {
             stop.await;
             stopping.send_replace(true);
         };
-        let serving = axum::serve(listener, routes::router(self.engine)).with_graceful_shutdown(stop).into_future();
+        let serving = axum::serve(listener, gate::router(self.gate)).with_graceful_shutdown(stop).into_future();
         let drained = async {
             if stopped.wait_for(|stopped| *stopped).await.is_err() {
                 std::future::pending::<()>().await;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::config::Config;
+use crate::engine::Engine;
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -26,12 +27,17 @@ async fn start(change: impl FnOnce(&mut Config)) -> Running {
     config.store.segment = bytesize::ByteSize::mib(1);
     config.server.listen = ([127, 0, 0, 1], 0).into();
     change(&mut config);
+    let server = bind(&config).await;
     let engine = Engine::start(config).await.expect("should start");
-    let server = Server::bind(Arc::clone(&engine)).await.expect("should listen");
+    server.gate().open(Arc::clone(&engine));
     let url = format!("http://{}", server.address().expect("should have an address"));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(server.run(async move { drop(stopped.await) }));
     Running { _dir: dir, engine, url, client: Client::new(), stop, serving }
+}
+
+async fn bind(config: &Config) -> Server {
+    Server::bind(config.server.listen, config.server.max_connections, Arc::default()).await.expect("should listen")
 }
 
 async fn json(response: Response) -> Value {
@@ -47,6 +53,7 @@ impl Running {
     async fn refused(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> (u16, String) {
         let response = self.post(path, content_type, body).await;
         let status = response.status().as_u16();
+        assert_eq!(status == 405, response.headers().contains_key("allow"), "{path}");
         let body = json(response).await;
         (status, body["error"]["code"].as_str().unwrap_or_default().to_owned())
     }
@@ -162,5 +169,67 @@ async fn a_body_that_does_not_arrive_is_refused() {
         let slow = reqwest::Body::wrap_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
         assert_eq!(server.refused(path, NDJSON, slow).await, (408, "body_timeout".to_owned()));
     }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_engine_is_there_requests_are_told_to_come_again_and_then_answered_on_the_same_connection() {
+    let dir = tempfile::tempdir().expect("should make a directory");
+    let mut config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+    config.server.listen = ([127, 0, 0, 1], 0).into();
+    // The client may begin a second connection before the first one is idle again; the server takes no third.
+    config.server.max_connections = 2;
+    let server = bind(&config).await;
+    let (gate, address) = (server.gate(), server.address().expect("should have an address"));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(server.run(async move { drop(stopped.await) }));
+    let client = Client::new();
+    let url = |path: &str| format!("http://{address}{path}");
+    let get = async |path: &str| client.get(url(path)).send().await.expect("should be answered");
+    let healthy = get("/healthz").await;
+    assert_eq!(healthy.status(), StatusCode::OK);
+    healthy.bytes().await.expect("should be read");
+    for path in ["/readyz", "/v1/status", "/v1/nothing", "/"] {
+        let reply = get(path).await;
+        assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(reply.headers()["retry-after"], "1", "{path}");
+        assert_eq!(json(reply).await["error"]["code"], "starting", "{path}");
+    }
+    let rows = "{\"n\":1}\n".repeat(100_000);
+    let reply = client.post(url("/v1/tables/cpu/rows")).header("content-type", NDJSON).body(rows).send().await;
+    let reply = reply.expect("should be answered, however long the body is");
+    assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(json(reply).await["error"]["code"], "starting");
+
+    let engine = Engine::start(config).await.expect("should start");
+    gate.open(Arc::clone(&engine));
+    assert_eq!(get("/readyz").await.text().await.expect("should be read"), "ready\n");
+    assert_eq!(json(get("/v1/status").await).await["ready"], true);
+    assert_eq!(get("/v1/nothing").await.status(), StatusCode::NOT_FOUND);
+    drop(client);
+    stop.send(()).expect("should be running");
+    serving.await.expect("should end").expect("should end well");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_moves_rows_out_of_the_log() {
+    let server = start(|config| config.store.checkpoint_interval = Duration::from_secs(3600)).await;
+    let reply = server.post("/v1/tables/cpu/rows", NDJSON, "{\"n\":1}\n{\"n\":2}").await;
+    assert_eq!(reply.status(), StatusCode::OK);
+    let before = server.engine.status().store;
+    assert!(before.replay_bytes > 0 && before.shards[0].lane_files == 0, "{before:?}");
+    let reply = server.post("/v1/checkpoint", "application/json", "").await;
+    assert_eq!(reply.status(), StatusCode::OK);
+    let reply = json(reply).await;
+    let shard = &reply["shards"][0];
+    assert_eq!((&shard["shard"], &shard["extents"]), (&Value::from(0), &Value::from(1)), "{reply}");
+    assert!(shard["lane_bytes"].as_u64() > Some(0) && shard["millis"].is_u64(), "{reply}");
+    let after = server.engine.status().store;
+    assert_eq!((after.replay_bytes, after.shards[0].lane_files, after.shards[0].checkpoints), (0, 1, 1), "{after:?}");
+    assert_eq!(after.shards[0].checkpoint_lsn, shard["checkpoint_lsn"].as_u64().expect("should be a number"));
+    assert!(after.shards[0].lane_live_bytes > 0 && after.shards[0].postponed.is_none(), "{after:?}");
+    let reply = json(server.post("/v1/sql", "text/plain", "select sum(n) as s from cpu").await).await;
+    assert_eq!(reply["rows"][0]["s"], 3);
     server.end().await;
 }

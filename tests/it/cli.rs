@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{self, Launch, NO_FLUSH, Server, penstock};
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &[],
     &["serve"],
     &["sql"],
@@ -14,6 +14,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["tables", "create"],
     &["status"],
     &["flush"],
+    &["checkpoint"],
     &["demo"],
     &["bench", "append"],
 ];
@@ -50,6 +51,7 @@ async fn without_a_server_commands_say_so_and_what_to_do() {
         &["sql", "-c", "select 1", "--url", nobody],
         &["status", "--url", nobody],
         &["flush", "--url", nobody],
+        &["checkpoint", "--url", nobody],
     ] {
         let said = penstock(command).await.failed();
         assert!(said.contains(nobody) && said.contains("penstock serve"), "{command:?}: {said}");

@@ -1,5 +1,6 @@
 //! Exactly once, across crashes: numbered rows over several connections, SIGKILL at random moments, restart, and again. In the end
-//! every acknowledged row is in its Delta table once, and none that was not acknowledged is there twice.
+//! every acknowledged row is in its Delta table once, and none that was not acknowledged is there twice. Both while rows soon reach
+//! Delta, and while most of them are moved into lane files first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,6 +30,16 @@ const SETTINGS: [(&str, &str); 7] = [
     ("flush.seal_bytes", "96KiB"),
     ("flush.parallelism", "3"),
     ("flush.shutdown_timeout", "10s"),
+];
+
+/// The same, but rows stay for long enough to be checkpointed, several times in a round; and a start may keep little in memory.
+const CHECKPOINTS: [(&str, &str); 6] = [
+    ("store.checkpoint_interval", "50ms"),
+    ("store.checkpoint_log", "256KiB"),
+    ("store.replay_memory", "128KiB"),
+    ("flush.max_age", "700ms"),
+    ("flush.min_age", "400ms"),
+    ("flush.seal_bytes", "1MiB"),
 ];
 
 /// How a round ends.
@@ -82,13 +93,25 @@ struct Sent {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_row_is_in_delta_exactly_once_whatever_kills_the_server() {
+    exactly_once(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_acknowledged_row_is_in_delta_exactly_once_with_checkpoints_all_the_time() {
+    let checkpoints = exactly_once(&CHECKPOINTS).await;
+    assert!(checkpoints > ROUNDS as u64, "only {checkpoints} checkpoints: too few to show anything");
+}
+
+/// Answers the checkpoints that were seen at the ends of rounds.
+async fn exactly_once(more: &[(&str, &str)]) -> u64 {
     let seed =
         std::env::var("PENSTOCK_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random::<u64>);
     // Shown if the test fails; PENSTOCK_TEST_SEED repeats the same moments, as far as the machine's timing lets it.
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let dir = kit::directory();
-    let launch = Launch::on(dir.path()).set_all(&SETTINGS);
+    let launch = Launch::on(dir.path()).set_all(&SETTINGS).set_all(more);
+    let mut checkpoints = 0;
     let next = Arc::new(AtomicI64::new(0));
     let mut ledger = Ledger::default();
 
@@ -108,7 +131,7 @@ async fn every_acknowledged_row_is_in_delta_exactly_once_whatever_kills_the_serv
         };
         let run = Duration::from_millis(random.random_range(300..1_200));
         println!("round {round}: {end:?} after {run:?}");
-        ledger.absorb(one_round(server, end, run, &next, &mut random).await);
+        ledger.absorb(one_round(server, end, run, &next, &mut random, &mut checkpoints).await);
     }
 
     let acked: usize = ledger.acked.values().map(BTreeSet::len).sum();
@@ -116,6 +139,7 @@ async fn every_acknowledged_row_is_in_delta_exactly_once_whatever_kills_the_serv
     println!("{acked} of {sent} rows were acknowledged");
     assert!(acked > 1_000, "only {acked} rows were acknowledged: too few to show anything");
     drain_and_compare(&launch, dir.path(), &ledger).await;
+    checkpoints
 }
 
 /// The moment that is hit least by chance: the row is acknowledged, and nothing was written after it.
@@ -135,7 +159,14 @@ async fn a_row_survives_a_server_that_is_killed_at_the_moment_of_its_ack() {
 }
 
 /// Senders post until the server is gone.
-async fn one_round(server: Server, end: End, run: Duration, next: &Arc<AtomicI64>, random: &mut StdRng) -> Vec<Sent> {
+async fn one_round(
+    server: Server,
+    end: End,
+    run: Duration,
+    next: &Arc<AtomicI64>,
+    random: &mut StdRng,
+    checkpoints: &mut u64,
+) -> Vec<Sent> {
     let stop = Arc::new(AtomicBool::new(false));
     let senders: Vec<_> = (0..CONNECTIONS)
         .map(|_| {
@@ -150,6 +181,9 @@ async fn one_round(server: Server, end: End, run: Duration, next: &Arc<AtomicI64
         })
         .collect();
     tokio::time::sleep(run).await;
+    let status = server.status().await;
+    let shards = status["store"]["shards"].as_array().expect("should list the shards");
+    *checkpoints += shards.iter().filter_map(|s| s["checkpoints"].as_u64()).sum::<u64>();
     match end {
         End::Kill => server.kill(),
         End::Drain => drop(server.stop().await),

@@ -50,9 +50,11 @@ fn cut(file: &Path, len: usize) {
     File::options().write(true).open(file).and_then(|f| f.set_len(len as u64)).expect("should cut the file");
 }
 
-/// What must not change: the log and what belongs to it.
+/// What must not change: the log, the lanes, and what belongs to them.
 fn state(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let of_log = |path: &Path| path.starts_with(dir.join("wal")) || path.ends_with("MANIFEST");
+    let of_log = |path: &Path| {
+        path.starts_with(dir.join("wal")) || path.starts_with(dir.join("lanes")) || path.ends_with("MANIFEST")
+    };
     kit::files(dir).into_iter().filter(|(path, _)| of_log(path)).collect()
 }
 
@@ -139,28 +141,50 @@ async fn damage_below_a_known_durable_point_is_refused_and_never_cut() {
         std::fs::write(&log, &whole).expect("should restore the segment");
     }
 
-    // An orderly end writes down how far the log was durable: a log that is shorter than that was cut by somebody.
-    let stone = kit::block_namespace(&dir.path().join("lake"), "default");
-    let server = launch(dir.path()).set("flush.shutdown_timeout", "100ms").start().await;
-    posts(&server, 4, 2).await;
-    server.stop().await;
-    std::fs::remove_file(stone).expect("should repair the lake");
-    let log = segment(dir.path());
-    let whole = std::fs::read(&log).expect("should read the segment");
-    let (groups, _) = groups(&log);
-    let last = *groups.last().expect("should have groups");
-    for len in [last, last + 100, PAGE + 10] {
-        cut(&log, len);
-        let said = refused(&launch(dir.path()), dir.path()).await;
-        assert!(said.contains(&log.display().to_string()), "{said}");
-        std::fs::write(&log, &whole).expect("should restore the segment");
-    }
     let missing = log.with_extension("away");
     std::fs::rename(&log, &missing).expect("should hide the segment");
     let said = refused(&launch(dir.path()), dir.path()).await;
     assert!(said.contains("wal"), "{said}");
     std::fs::rename(&missing, &log).expect("should bring the segment back");
     let server = launch(dir.path()).start().await;
+    assert_eq!(server.count("kept").await, 4);
+}
+
+/// After an orderly end without a flush the rows are in lane files alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn lane_files_that_are_damaged_or_gone_are_named_and_refused() {
+    let dir = kit::directory();
+    let lanes = dir.path().join("lanes");
+    let stone = kit::block_namespace(&dir.path().join("lake"), "default");
+    let server = launch(dir.path()).set("flush.shutdown_timeout", "100ms").start().await;
+    posts(&server, 0, 6).await;
+    server.stop().await;
+    std::fs::remove_file(stone).expect("should repair the lake");
+    let files = || kit::files(&lanes).into_iter();
+    let (guard, bytes) = files().find(|(path, _)| path.ends_with("LANE")).expect("should have a guard");
+    let (file, whole) = files().find(|(path, _)| *path != guard).expect("should have a lane file");
+    for len in [0, 100, whole.len() / 2, whole.len() - 1] {
+        cut(&file, len);
+        let said = refused(&launch(dir.path()), dir.path()).await;
+        assert!(said.contains(&file.display().to_string()), "{len} bytes left: {said}");
+        std::fs::write(&file, &whole).expect("should restore the lane file");
+    }
+    // In the header, and in the index at the end.
+    for offset in [3, 40, whole.len() - 5] {
+        damage(&file, offset);
+        let said = refused(&launch(dir.path()), dir.path()).await;
+        assert!(said.contains(&file.display().to_string()) && said.contains("damaged"), "byte {offset}: {said}");
+        std::fs::write(&file, &whole).expect("should restore the lane file");
+    }
+    for (gone, bytes) in [(&file, &whole), (&guard, &bytes)] {
+        std::fs::remove_file(gone).expect("should remove the file");
+        let said = refused(&launch(dir.path()), dir.path()).await;
+        assert!(said.contains(&lanes.display().to_string()), "{said}");
+        std::fs::write(gone, bytes).expect("should restore the file");
+    }
+    let server = launch(dir.path()).start().await;
+    assert_eq!(server.count("kept").await, 6);
+    server.flush().await;
     assert_eq!(server.count("kept").await, 6);
 }
 

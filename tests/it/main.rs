@@ -2,7 +2,7 @@
 //! nothing of it.
 //!
 //! - `kit`: a running server, replies, commands, Delta tables read from disk, Python;
-//! - `crash`, `drain`, `directory`: what ends a server, and what the next start makes of it;
+//! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `cli`: the other commands; `imports`: who may import whom.
@@ -18,4 +18,6 @@ mod imports;
 mod input;
 mod kit;
 mod readers;
+mod restart;
 mod s3;
+mod tools;

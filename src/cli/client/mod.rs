@@ -13,20 +13,25 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::error::root_cause;
+use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
+
+pub use crate::engine::status::{Checkpoint, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus};
 
 mod reply;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use reply::{Appended, CreateTable, FlushedTable, ShardStatus, Status, TableReply, TableStatus};
+pub use reply::{Appended, CreateTable, FlushedTable, TableReply};
 pub use stream::SqlStream;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a call that asks for no work of unknown length.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for a checkpoint: everything that is unflushed, onto the slowest disk.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Largest JSON answer that is read.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 /// Shortest pause before a refused post is sent again, whatever the server asks for.
@@ -205,6 +210,13 @@ impl Client {
         // The server's own limit comes first, so that its answer and not our impatience is shown.
         let reply: reply::Flushed = self.call(request.timeout(timeout + CONNECT_TIMEOUT)).await?;
         Ok(reply.tables)
+    }
+
+    /// Checkpoints every shard, and waits for it.
+    pub async fn checkpoint(&self) -> Result<Vec<Checkpoint>, Error> {
+        let request = self.http.post(self.at("v1/checkpoint")?).timeout(CHECKPOINT_TIMEOUT);
+        let reply: Checkpointed = self.call(request).await?;
+        Ok(reply.shards)
     }
 
     /// Posts rows. `body` is in the media type named.

@@ -1,4 +1,5 @@
-//! Bodies of the HTTP API. Unknown fields are ignored, so that an older command line reads a newer server.
+//! Bodies of the HTTP API, beside the status ([`crate::engine::status`]). Unknown fields are ignored, so that an older command line
+//! reads a newer server.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,106 +77,6 @@ pub struct FlushedTable {
     pub delta_version: Option<u64>,
     /// Rows this flush brought in.
     pub rows_flushed: u64,
-}
-
-/// Answer to `GET /v1/status`.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Status {
-    /// Id of the data directory.
-    pub node: String,
-    /// Id of this start.
-    pub incarnation: String,
-    /// The server's version.
-    pub version: String,
-    /// Seconds since the start.
-    pub uptime_seconds: f64,
-    /// Whether the server takes rows.
-    pub ready: bool,
-    /// Why not.
-    pub reason: Option<String>,
-    /// Root of the Delta tables.
-    pub lake_url: String,
-    /// The server's process.
-    pub process: Process,
-    /// The log.
-    pub store: Store,
-    /// The limit on what is not flushed.
-    pub admission: Admission,
-    /// Each table's backlog.
-    pub tables: Vec<TableStatus>,
-}
-
-/// What the server's process uses.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Process {
-    /// User and system time since its start.
-    pub cpu_seconds: f64,
-    /// Memory resident.
-    pub resident_bytes: u64,
-}
-
-/// The log's counters since the start.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Store {
-    /// One entry for each shard.
-    pub shards: Vec<ShardStatus>,
-    /// Records appended.
-    pub records: u64,
-    /// Groups written.
-    pub groups: u64,
-    /// Syncs of the log.
-    pub syncs: u64,
-    /// Bytes handed in by callers.
-    pub payload_bytes: u64,
-    /// Bytes written to disk for them.
-    pub written_bytes: u64,
-    /// Bytes acknowledged and not flushed.
-    pub unflushed_bytes: u64,
-    /// Rows acknowledged and not flushed.
-    pub unflushed_rows: u64,
-}
-
-/// One shard of the log.
-#[derive(Debug, Clone, Deserialize)]
-pub struct ShardStatus {
-    /// Its number.
-    pub shard: u64,
-    /// Everything below is on disk.
-    pub durable_lsn: u64,
-    /// Bytes of log kept.
-    pub retained_bytes: u64,
-    /// Why it takes no more writes.
-    pub poisoned: Option<String>,
-}
-
-/// The limit on unflushed bytes.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Admission {
-    /// The limit.
-    pub limit_bytes: u64,
-    /// Bytes of it in use.
-    pub in_flight_bytes: u64,
-    /// Posts refused since the start.
-    pub refusals: u64,
-}
-
-/// One table's backlog.
-#[derive(Debug, Clone, Deserialize)]
-pub struct TableStatus {
-    /// Its name.
-    pub table: String,
-    /// Generations that still take rows.
-    pub open_generations: u64,
-    /// Generations on their way into the Delta table.
-    pub sealed_generations: u64,
-    /// Rows not flushed.
-    pub unflushed_rows: u64,
-    /// Bytes not flushed.
-    pub unflushed_bytes: u64,
-    /// Version of the Delta table.
-    pub delta_version: Option<u64>,
-    /// The last failure to flush, if it is not over.
-    pub last_error: Option<String>,
 }
 
 /// Body of every error.

@@ -44,10 +44,22 @@ async fn every_call_reads_what_the_api_promises() {
     assert_eq!(client.sql_count("select count(*) from default.t").await.unwrap(), 3);
     assert_eq!(client.table(&name).await.unwrap().unflushed_rows, 3);
     assert_eq!(client.status().await.unwrap().store.unflushed_rows, 3);
+    let shards = client.checkpoint().await.unwrap();
+    assert_eq!((shards.len(), shards[0].lane_bytes, shards[0].millis), (1, 8192, 7));
     let flushed = client.flush(Some(&[name]), Duration::from_secs(90)).await.unwrap();
     assert_eq!(flushed[0].rows_flushed, 3);
     let asked = stub.shared.flushes.lock().pop().unwrap();
     assert_eq!(asked, serde_json::json!({"tables": ["default.t"], "timeout": "1m 30s"}));
+}
+
+/// The stub is such a server: its status says nothing of checkpoints.
+#[tokio::test]
+async fn a_server_that_is_older_than_a_figure_is_read() {
+    let stub = Stub::start().await;
+    let store = Client::new(&stub.url()).unwrap().status().await.unwrap().store;
+    assert_eq!((store.replay_bytes, store.replay_estimate_seconds), (0, None));
+    assert_eq!((store.shards[0].durable_lsn, store.shards[0].lane_files), (4096, 0));
+    assert_eq!(store.recovery, crate::cli::client::Recovery::default());
 }
 
 #[tokio::test]

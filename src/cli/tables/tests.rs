@@ -77,3 +77,20 @@ async fn status_shows_tables_and_their_trouble() {
     assert!(text.contains("ready, up 1m 1s") && text.contains("8.0 KiB"), "{text}");
     assert!(text.contains("FAILING") && text.contains("default.cpu: no space left on device"), "{text}");
 }
+
+#[tokio::test]
+async fn status_shows_what_a_restart_reads_and_a_checkpoint_that_is_put_off() {
+    let stub = Stub::start().await;
+    let mut status = Client::new(&stub.url()).unwrap().status().await.unwrap();
+    let text = crate::cli::status::render(&status);
+    assert!(text.contains("would read 0 B of log;") && !text.contains("PUT OFF"), "{text}");
+    status.store.replay_bytes = 12 << 20;
+    status.store.replay_estimate_seconds = Some(0.12);
+    status.store.shards[0].postponed = Some("no space left on device".to_owned());
+    let text = crate::cli::status::render(&status);
+    assert!(text.contains("would read 12.0 MiB of log, about 0.1 s;"), "{text}");
+    assert!(text.contains("CHECKPOINT PUT OFF, its log grows: no space left on device"), "{text}");
+    let checkpoint = Client::new(&stub.url()).unwrap().checkpoint().await.unwrap();
+    let text = crate::cli::checkpoint::render(&checkpoint).to_string();
+    assert!(text.contains("8.0 KiB") && text.contains("7 ms"), "{text}");
+}
