@@ -1,8 +1,7 @@
-//! 256 callers, 256 bytes, checkpoints running: ten thousand open pairs against a million. Once with a thread a caller, once with a
+//! 256 callers, 256 bytes, checkpoints running as they do by default: ten thousand open pairs against a million. Once with a thread a caller, once with a
 //! task a caller, where the processors do little else than append.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_store::{Options, Store};
@@ -14,10 +13,9 @@ const FEW: u64 = 10_000;
 pub fn run() {
     let many = number("PENSTOCK_BENCH_PAIRS", 1_000_000);
     let payload = Bytes::from(vec![0x5A; 256]);
-    let options = Options { checkpoint_interval: Some(Duration::from_secs(2)), ..Options::default() };
     let stores = [FEW, many].map(|pairs| {
         let dir = tempfile::tempdir().expect("should make a directory");
-        let store = Arc::new(open(dir.path(), &options));
+        let store = Arc::new(open(dir.path(), &Options::default()));
         fill(&store, pairs, &payload);
         store.checkpoint().expect("should checkpoint");
         (dir, store, pairs)

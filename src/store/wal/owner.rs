@@ -106,12 +106,7 @@ impl Owner {
         loop {
             let patience = if self.marked { LAZY_PATIENCE } else { MARK_AFTER };
             match self.shared.queue.take(self.settings.group_bytes, patience) {
-                Batch::Requests(requests) => {
-                    self.serve_requests(requests)?;
-                    // Where all processors are busy, those who were just answered have not run yet: with their next records the next
-                    // group is larger, and the syncs are fewer. Where one is free, this returns at once.
-                    std::thread::yield_now();
-                }
+                Batch::Requests(requests) => self.serve_requests(requests)?,
                 Batch::Idle if !self.marked => self.leave_mark()?,
                 Batch::Idle => {}
                 Batch::Closed => return self.leave_mark(),
