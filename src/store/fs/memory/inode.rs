@@ -20,6 +20,8 @@ pub(super) struct Inode {
     lost: BTreeSet<u64>,
     /// The next sync makes the length durable as it is.
     length_dirty: bool,
+    /// Something was lost by a sync of the whole file system: nobody has told that to this file's users yet.
+    unreported: bool,
     /// Open handles of this process.
     pub(super) handles: u64,
 }
@@ -78,6 +80,17 @@ impl Inode {
         self.length_dirty = false;
     }
 
+    /// A failed sync of the whole file system: its caller is told, and besides whoever syncs this file next.
+    pub(super) fn whole_sync_failed(&mut self) {
+        self.unreported |= !self.dirty.is_empty() || self.length_dirty;
+        self.sync_failed(0);
+    }
+
+    /// Whether the next sync has to tell that something was lost; once.
+    pub(super) fn take_unreported(&mut self) -> bool {
+        std::mem::take(&mut self.unreported)
+    }
+
     /// A page on disk counts as part of the file: the length on disk grows to cover it.
     fn write_back(&mut self, page: u64) {
         self.durable.set_page(page, self.cached.page(page).cloned());
@@ -116,8 +129,9 @@ impl Inode {
         Self { cached: disk.clone(), durable: disk, ..Self::default() }
     }
 
-    /// The file as the next process finds it after this one was killed: the page cache is the kernel's and survives.
+    /// The file as the next process finds it after this one was killed: the page cache is the kernel's and survives. Of errors that
+    /// nobody asked for it is not told: the stricter case, for it believes what it reads.
     pub(super) fn after_process_loss(&self) -> Self {
-        Self { handles: 0, ..self.clone() }
+        Self { handles: 0, unreported: false, ..self.clone() }
     }
 }

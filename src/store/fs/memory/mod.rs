@@ -15,7 +15,8 @@
 //! * [`sync_fs`](FileSystem::sync_fs) makes everything durable: the pages and lengths of all files, and all names.
 //! * After a failed `sync_data` the pages count as clean: a crash may still find them on disk, but a later successful
 //!   sync does not make them durable, a `sync_fs` neither; writing them again does. A failed `sync_fs` does this to all
-//!   files.
+//!   files, and the next `sync_data` of each that lost something fails as well: the kernel keeps the error for each
+//!   open file that has not seen it (errseq_t, Linux 4.13).
 //! * Of the changes of names in a directory since its [`sync_dir`](FileSystem::sync_dir), a power loss keeps a prefix;
 //!   each directory has its own, a rename between two is in both. A directory whose own name is lost takes its files
 //!   along.
@@ -342,7 +343,12 @@ impl File for MemoryFile {
             match limit {
                 Some(reached) => state.inode(self.id).sync_failed(reached),
                 None => {
-                    state.inode(self.id).sync();
+                    let inode = state.inode(self.id);
+                    inode.sync();
+                    // What was lost stays lost, though what was written since is durable.
+                    if inode.take_unreported() {
+                        return Err(Errno::IO.into());
+                    }
                     state.counters.syncs += 1;
                 }
             }

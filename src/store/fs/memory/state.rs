@@ -130,7 +130,7 @@ impl State {
         self.names.directory(&normal(dir)?)?;
         let admitted = self.admit(Operation::SyncFs, &[dir]);
         for inode in self.inodes.values_mut() {
-            if admitted.is_ok() { inode.sync() } else { inode.sync_failed(0) }
+            if admitted.is_ok() { inode.sync() } else { inode.whole_sync_failed() }
         }
         admitted?;
         self.names.sync_all();

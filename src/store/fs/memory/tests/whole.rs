@@ -65,7 +65,9 @@ fn a_failed_sync_of_the_file_system_is_final_for_all_pages() {
         let failed = fs.sync_fs(path("/")).unwrap_err();
         assert_eq!(failed.to_string(), "syncfs /: Input/output error (os error 5)");
         assert!(names(&fs).contains(&vec!["a".to_owned(), "b".to_owned()]), "the new name is volatile");
-        // Neither kind of sync has anything left to write.
+        // Whoever syncs a file that lost something is told, once; neither kind of sync has anything left to write.
+        let told = files[0].sync_data().unwrap_err();
+        assert_eq!(told.to_string(), "fdatasync a: Input/output error (os error 5)");
         files[0].sync_data().unwrap();
         fs.sync_fs(path("/")).unwrap();
         for name in ["a", "b"] {
