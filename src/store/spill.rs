@@ -31,8 +31,8 @@ pub struct Spill<'a> {
 impl<'a> Spill<'a> {
     /// Nothing yet; rows may take `budget` bytes of memory.
     pub fn new(lanes: &'a Lanes, identity: Identity, next_id: u64, budget: u64) -> Self {
-        // What is just being read, what is being written, and what the allocator keeps, comes on top.
-        let budget = budget / 4 * 3;
+        // What is just being read, what is being written, and what the allocator keeps of it, comes on top.
+        let budget = budget / 2;
         Self { lanes, identity, next_id, budget, emptied_at: 0, page: 0, files: Vec::new() }
     }
 
