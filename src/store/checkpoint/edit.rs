@@ -22,14 +22,13 @@
 //! Integers are little-endian. The checksum is the frame's, see `edit_file`.
 
 use bytes::Bytes;
-use uuid::Uuid;
 
 use crate::bucket::GenerationFact;
 use crate::bucket::generation::SealInfo;
 use crate::bucket::producer::ProducerWindow;
 use crate::types::{Bucket, Incarnation, Lsn, ProducerId, TableId};
 use crate::wal::codec::Reader;
-use crate::wal::record::{Define, EncodeError};
+use crate::wal::record::{Define, EncodeError, take_table};
 
 /// Bytes of an edit that says nothing.
 pub const MIN_LEN: usize = 60;
@@ -274,10 +273,6 @@ fn take_list<'a, T>(
 /// Reserved bytes, which were written as zeros.
 fn zeros(reader: &mut Reader<'_>, len: usize) -> Option<()> {
     reader.take(len)?.iter().all(|b| *b == 0).then_some(())
-}
-
-fn take_table(reader: &mut Reader<'_>) -> Option<TableId> {
-    reader.u128().map(|id| TableId(Uuid::from_u128(id)))
 }
 
 fn take_define(reader: &mut Reader<'_>) -> Option<Define> {

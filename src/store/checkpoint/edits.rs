@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::edit::{Edit, Part};
 use super::edit_file::{self, Behind, Frames, HEADER_LEN, Header};
 use crate::error::OpenError;
-use crate::fs::{File, FileSystem, OpenMode};
+use crate::fs::{File, FileSystem, OpenMode, remove_if_there};
 use crate::types::NodeId;
 
 /// Bytes that are kept free behind the last edit, so that a full disk can still take edits: they are what empties it.
@@ -112,10 +112,7 @@ impl EditLog {
         header: &mut Header,
         edits: &[Edit],
     ) -> io::Result<(Arc<dyn File>, u64)> {
-        match fs.remove(next) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(fs, next)?;
         let file = fs.create(next)?;
         let mut end = HEADER_LEN;
         let mut previous = None;

@@ -21,7 +21,7 @@ use super::edit::LaneFileRef;
 use super::lane_file;
 use crate::bucket::extent::LaneFile;
 use crate::error::OpenError;
-use crate::fs::{FileSystem, OpenMode};
+use crate::fs::{FileSystem, OpenMode, remove_if_there};
 use crate::types::NodeId;
 use crate::wal::codec::Reader;
 
@@ -302,10 +302,7 @@ pub fn make(fs: &dyn FileSystem, dirs: &[PathBuf], node: NodeId) -> Result<(), O
 /// The I/O error.
 pub fn write_guard(fs: &dyn FileSystem, dir: &Path, node: NodeId, lane: u32) -> io::Result<()> {
     let next = dir.join("LANE.new");
-    match fs.remove(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(fs, &next)?;
     let file = fs.create(&next)?;
     file.write_all_at(&encode_guard(node, lane), 0)?;
     file.sync_data()?;

@@ -135,6 +135,17 @@ pub trait File: Send + Sync + fmt::Debug {
     fn truncate(&self, len: u64) -> io::Result<()>;
 }
 
+/// Removes a file if it is there, as what a crash left half-made may be. Volatile, as [`FileSystem::remove`] is.
+///
+/// # Errors
+/// The I/O error.
+pub fn remove_if_there(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
+    match fs.remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// A held lock; dropping it releases it.
 #[must_use = "dropping the lock releases it"]
 pub trait Lock: Send + Sync + fmt::Debug {}

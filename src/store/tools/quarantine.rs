@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::fs::{FileSystem, OpenMode};
+use crate::fs::{FileSystem, OpenMode, remove_if_there};
 
 /// The directory's name in the data directory.
 pub const DIR_NAME: &str = "quarantine";
@@ -67,10 +67,7 @@ impl Quarantine {
 
     fn write(&self, name: &str, fill: impl FnOnce(&dyn crate::fs::File) -> io::Result<()>) -> io::Result<PathBuf> {
         let path = self.dir.join(format!("{:04}-{name}", self.number));
-        match self.fs.remove(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(&*self.fs, &path)?;
         let to = self.fs.create(&path)?;
         fill(&*to)?;
         to.sync_data()?;

@@ -19,7 +19,7 @@
 //!   synced, so that damage in it is corruption and not a torn tail. The next group overwrites it;
 //! - **onward**, the last thing in a segment once the next one has its name: if the newest file is missing, that shows.
 //!
-//! A group without frames is one that was written for its `kept_from`: before segments go, the log says durably that they may.
+//! A group without frames was written for its `kept_from` alone, by builds that had no checkpoint: it is read, and no longer written.
 
 use super::codec::Reader;
 use crate::types::Lsn;

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLockReadGuard;
+
 use super::group::{self, Kind};
 use super::pool::{NoSegment, Pool, Spare};
 use super::queue::{Answer, Appended, Batch, Request, Swap};
@@ -25,7 +27,7 @@ use super::stage::{Done, Group, Staged};
 use super::{GROUP_ALIGN, align_group};
 use crate::bucket::state::Applied;
 use crate::error::AppendError;
-use crate::fs::FileSystem;
+use crate::fs::{FileSystem, remove_if_there};
 use crate::shard::Shared;
 use crate::types::{Incarnation, Lsn, NodeId};
 
@@ -116,14 +118,19 @@ impl Owner {
 
     fn serve_requests(&mut self, requests: Vec<Request>) -> io::Result<()> {
         let mut group = Group::default();
-        for request in requests {
-            match request {
-                // Between two groups: what has been applied is what lies below the head, neither more nor less.
-                Request::Swap { done } => drop(done.send(Ok(self.swap()))),
-                Request::Release { below, done } => drop(done.send(Ok(self.release(below)))),
-                request => {
-                    let Settings { shard, incarnation, .. } = self.settings;
-                    group.stage(request, shard, incarnation, &self.shared.state.read());
+        {
+            let Settings { shard, incarnation, .. } = self.settings;
+            let shared = Arc::clone(&self.shared);
+            let mut state = shared.state.read();
+            for request in requests {
+                match request {
+                    // Between two groups: what has been applied is what lies below the head, neither more nor less.
+                    Request::Swap { done } => {
+                        let swap = RwLockReadGuard::unlocked(&mut state, || self.swap());
+                        drop(done.send(Ok(swap)));
+                    }
+                    Request::Release { below, done } => drop(done.send(Ok(self.release(below)))),
+                    request => group.stage(request, shard, incarnation, &state),
                 }
             }
         }
@@ -204,11 +211,8 @@ impl Owner {
     fn make_oversized(&self, capacity: u64) -> Result<Spare, NoSegment> {
         let fs = &*self.settings.fs;
         let path = self.settings.dir.join(OVERSIZED_NAME);
-        let make = |path: &Path| {
-            match fs.remove(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+        let make = |path: &Path| -> io::Result<_> {
+            remove_if_there(fs, path)?;
             let file = fs.create(path)?;
             file.allocate(segment::HEADER_LEN + capacity)?;
             Ok(file)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::segment::HEADER_LEN;
-use crate::fs::{File, FileSystem, OpenMode};
+use crate::fs::{File, FileSystem, OpenMode, remove_if_there};
 
 /// Files kept for groups without rows.
 const RESERVE: usize = 1;
@@ -212,10 +212,7 @@ pub fn claim(fs: &dyn FileSystem, dir: &Path, capacity: u64) -> io::Result<Spare
         }
     }
     let path = dir.join(STARTING_NAME);
-    match fs.remove(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(fs, &path)?;
     let file = fs.create(&path)?;
     file.allocate(file_len)?;
     Ok(Spare { path, file })

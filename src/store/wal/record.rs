@@ -341,7 +341,7 @@ fn put_bucket(buf: &mut Vec<u8>, bucket: Bucket) {
     buf.extend_from_slice(&bucket.width.to_le_bytes());
 }
 
-fn take_table(reader: &mut Reader<'_>) -> Option<TableId> {
+pub(crate) fn take_table(reader: &mut Reader<'_>) -> Option<TableId> {
     reader.u128().map(|id| TableId(Uuid::from_u128(id)))
 }
 

@@ -1,5 +1,6 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
+use uuid::Uuid;
 
 use super::*;
 
