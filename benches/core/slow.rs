@@ -36,9 +36,6 @@ impl FileSystem for SlowSync {
     fn sync_fs(&self, dir: &Path) -> io::Result<()> {
         RealFileSystem.sync_fs(dir)
     }
-    fn device(&self, dir: &Path) -> io::Result<u64> {
-        RealFileSystem.device(dir)
-    }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         RealFileSystem.create(path).map(|file| self.slow(file))
     }

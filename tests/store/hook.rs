@@ -103,10 +103,6 @@ impl FileSystem for Hooked {
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.inner.available_bytes(dir)
     }
-
-    fn device(&self, dir: &Path) -> io::Result<u64> {
-        self.inner.device(dir)
-    }
 }
 
 struct HookedFile {

@@ -33,8 +33,8 @@ use crate::error::OpenError;
 use crate::fs::File;
 use crate::types::NodeId;
 use crate::wal::codec::Reader;
+use crate::wal::header::{HeaderError, Layout};
 use crate::wal::record::EncodeError;
-use crate::wal::segment::HeaderError;
 
 /// Bytes before the first frame.
 pub const HEADER_LEN: u64 = 64;
@@ -48,8 +48,7 @@ pub const FRAME_HEAD_LEN: usize = 8;
 /// Frames start on a multiple of this many bytes.
 pub const FRAME_ALIGN: u64 = 8;
 
-const MAGIC: [u8; 8] = *b"PNSTEDT1";
-const FIELDS_LEN: usize = 56;
+const LAYOUT: Layout = Layout { magic: *b"PNSTEDT1", version: VERSION, fields_len: 56, len: HEADER_LEN as usize };
 const PREFIX: &str = "edits-";
 
 /// Bytes that are read at once when a file is searched.
@@ -75,18 +74,13 @@ pub struct Header {
 impl Header {
     /// The header's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_LEN as usize);
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&self.shard.to_le_bytes());
-        bytes.extend_from_slice(&self.number.to_le_bytes());
-        bytes.extend_from_slice(&self.node.0.as_u128().to_le_bytes());
-        bytes.extend_from_slice(&self.salt.to_le_bytes());
-        bytes.extend_from_slice(&self.snapshot_end.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        bytes
+        LAYOUT.encode(&[
+            &self.shard.to_le_bytes(),
+            &self.number.to_le_bytes(),
+            &self.node.0.as_u128().to_le_bytes(),
+            &self.salt.to_le_bytes(),
+            &self.snapshot_end.to_le_bytes(),
+        ])
     }
 
     /// Reads a header.
@@ -94,27 +88,19 @@ impl Header {
     /// # Errors
     /// If it is damaged or of another format version.
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
-        Self::fields(bytes).ok_or(HeaderError::Damaged)?
+        Self::read(LAYOUT.fields(bytes)?).ok_or(HeaderError::Damaged)
     }
 
-    fn fields(bytes: &[u8]) -> Option<Result<Self, HeaderError>> {
-        let crc = crc32c::crc32c(bytes.get(..FIELDS_LEN)?);
-        let mut reader = Reader::new(bytes);
-        let magic_ok = reader.take(MAGIC.len())? == MAGIC;
-        let version = reader.u32()?;
-        let shard = reader.u32()?;
-        let number = reader.u64()?;
-        let node = NodeId(Uuid::from_u128(reader.u128()?));
-        let salt = reader.u64()?;
-        let snapshot_end = reader.u64()?;
-        if !magic_ok || reader.u32()? != crc || reader.u32()? != 0 || !reader.is_empty() {
-            return None;
-        }
-        if version != VERSION {
-            return Some(Err(HeaderError::Version(version)));
-        }
-        let sound = snapshot_end > HEADER_LEN && snapshot_end % FRAME_ALIGN == 0;
-        sound.then_some(Ok(Self { shard, number, node, salt, snapshot_end }))
+    fn read(mut fields: Reader<'_>) -> Option<Self> {
+        let header = Self {
+            shard: fields.u32()?,
+            number: fields.u64()?,
+            node: NodeId(Uuid::from_u128(fields.u128()?)),
+            salt: fields.u64()?,
+            snapshot_end: fields.u64()?,
+        };
+        let sound = header.snapshot_end > HEADER_LEN && header.snapshot_end % FRAME_ALIGN == 0;
+        sound.then_some(header)
     }
 }
 
@@ -282,13 +268,8 @@ pub fn read_header(file: &dyn File, path: &Path) -> Result<Header, OpenError> {
     if whole {
         file.read_exact_at(&mut bytes, 0).map_err(reading())?;
     }
-    Header::decode(&bytes).map_err(|error| {
-        let what = match error {
-            HeaderError::Damaged => "the header is damaged".to_owned(),
-            HeaderError::Version(_) => error.to_string(),
-        };
-        OpenError::Corrupt { path: path.to_owned(), offset: 0, what }
-    })
+    let corrupt = |error: HeaderError| OpenError::Corrupt { path: path.to_owned(), offset: 0, what: error.to_string() };
+    Header::decode(&bytes).map_err(corrupt)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ use uuid::Uuid;
 use crate::bucket::generation::Slice;
 use crate::types::{Bucket, Incarnation, Lsn, NodeId, TableId};
 use crate::wal::codec::Reader;
-use crate::wal::segment::HeaderError;
+use crate::wal::header::{HeaderError, Layout};
 
 /// Bytes before the first extent.
 pub const HEADER_LEN: u64 = 4096;
@@ -69,9 +69,7 @@ pub const SLICE_ENTRY_LEN: usize = 40;
 /// Bytes of an extent's entry in the index.
 pub(super) const INDEX_ENTRY_LEN: usize = 64;
 
-const MAGIC: [u8; 8] = *b"PNSTLAN1";
-const FIELDS_LEN: usize = 48;
-const CRC_LEN: usize = 4;
+const LAYOUT: Layout = Layout { magic: *b"PNSTLAN1", version: VERSION, fields_len: 48, len: HEADER_LEN as usize };
 const SUFFIX: &str = ".lane";
 
 /// A lane file's header.
@@ -90,17 +88,12 @@ pub struct Header {
 impl Header {
     /// The header page.
     pub fn encode(&self) -> Vec<u8> {
-        let mut page = Vec::with_capacity(HEADER_LEN as usize);
-        page.extend_from_slice(&MAGIC);
-        page.extend_from_slice(&VERSION.to_le_bytes());
-        page.extend_from_slice(&self.shard.to_le_bytes());
-        page.extend_from_slice(&self.id.to_le_bytes());
-        page.extend_from_slice(&self.node.0.as_u128().to_le_bytes());
-        page.extend_from_slice(&self.incarnation.0.to_le_bytes());
-        let crc = crc32c::crc32c(&page);
-        page.extend_from_slice(&crc.to_le_bytes());
-        page.resize(HEADER_LEN as usize, 0);
-        page
+        LAYOUT.encode(&[
+            &self.shard.to_le_bytes(),
+            &self.id.to_le_bytes(),
+            &self.node.0.as_u128().to_le_bytes(),
+            &self.incarnation.0.to_le_bytes(),
+        ])
     }
 
     /// Reads a header page.
@@ -108,27 +101,16 @@ impl Header {
     /// # Errors
     /// If it is damaged or of another format version.
     pub fn decode(page: &[u8]) -> Result<Self, HeaderError> {
-        Self::fields(page).ok_or(HeaderError::Damaged)?
+        Self::read(LAYOUT.fields(page)?).ok_or(HeaderError::Damaged)
     }
 
-    fn fields(page: &[u8]) -> Option<Result<Self, HeaderError>> {
-        let crc = crc32c::crc32c(page.get(..FIELDS_LEN)?);
-        let mut reader = Reader::new(page);
-        let magic_ok = reader.take(MAGIC.len())? == MAGIC;
-        let version = reader.u32()?;
-        let shard = reader.u32()?;
-        let id = reader.u64()?;
-        let node = NodeId(Uuid::from_u128(reader.u128()?));
-        let incarnation = Incarnation(reader.u64()?);
-        if !magic_ok || reader.u32()? != crc {
-            return None;
-        }
-        if version != VERSION {
-            return Some(Err(HeaderError::Version(version)));
-        }
-        // The rest of the page was written with the fields; a changed byte there is damage, though it says nothing.
-        let rest_ok = page.len() == HEADER_LEN as usize && page[FIELDS_LEN + CRC_LEN..].iter().all(|b| *b == 0);
-        rest_ok.then_some(Ok(Self { shard, id, node, incarnation }))
+    fn read(mut fields: Reader<'_>) -> Option<Self> {
+        Some(Self {
+            shard: fields.u32()?,
+            id: fields.u64()?,
+            node: NodeId(Uuid::from_u128(fields.u128()?)),
+            incarnation: Incarnation(fields.u64()?),
+        })
     }
 }
 

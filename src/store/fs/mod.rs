@@ -99,10 +99,6 @@ pub trait FileSystem: Send + Sync + fmt::Debug + 'static {
 
     /// Bytes that an unprivileged writer may still use on the device below `dir`.
     fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
-
-    /// Identity of the device below `dir` (st_dev), to compare with another one's: directories on the same device share
-    /// a [`sync_fs`](Self::sync_fs). Means nothing after a restart. `NotFound` if `dir` is missing.
-    fn device(&self, dir: &Path) -> io::Result<u64>;
 }
 
 /// An open file, read and written by position; there is no shared cursor. Offsets and lengths are in bytes.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,10 +73,6 @@ impl FileSystem for RealFileSystem {
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         let stat = context(retry_on_intr(|| rustix::fs::statvfs(dir)), "statvfs", dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-    }
-
-    fn device(&self, dir: &Path) -> io::Result<u64> {
-        Ok(context(fs::metadata(dir), "stat", dir)?.dev())
     }
 }
 

@@ -49,7 +49,6 @@ conformance!(
     syncs_the_whole_file_system,
     locks_once_at_a_time,
     reports_available_space,
-    reports_the_same_device_for_neighbours,
     names_call_path_and_cause,
 );
 
@@ -277,12 +276,6 @@ fn locks_once_at_a_time(fs: &dyn FileSystem, dir: &Path) {
 fn reports_available_space(fs: &dyn FileSystem, dir: &Path) {
     assert!(fs.available_bytes(dir).unwrap() > 0);
     assert_eq!(kind(fs.available_bytes(&dir.join("missing"))), ErrorKind::NotFound);
-}
-
-fn reports_the_same_device_for_neighbours(fs: &dyn FileSystem, dir: &Path) {
-    fs.create_dir_all(&dir.join("x/y")).unwrap();
-    assert_eq!(fs.device(&dir.join("x/y")).unwrap(), fs.device(dir).unwrap());
-    assert_eq!(kind(fs.device(&dir.join("missing"))), ErrorKind::NotFound);
 }
 
 fn names_call_path_and_cause(fs: &dyn FileSystem, dir: &Path) {

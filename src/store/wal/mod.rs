@@ -3,7 +3,7 @@
 //! - [`record`]: what can be said in the log, and its bytes;
 //! - [`frame`]: one record with its length, position and checksums;
 //! - [`group`]: what one sync covers: a header on a 4 KiB boundary, then frames;
-//! - [`segment`]: one preallocated file, its header and its name;
+//! - [`segment`]: one preallocated file, its [`header`] and its name;
 //! - [`pool`]: the few segments that are ready to be used, made off the owner's thread;
 //! - [`queue`]: what callers hand over, in the order LSNs are given;
 //! - [`stage`]: from what callers ask to the records of one group; `stamps`: those of idempotent producers;
@@ -14,6 +14,7 @@
 
 pub mod frame;
 pub mod group;
+pub mod header;
 pub mod owner;
 pub mod pool;
 pub mod queue;

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::codec::Reader;
+use super::header::{HeaderError, Layout};
 use crate::fs::{File, FileSystem};
 use crate::types::{Incarnation, Lsn, NodeId};
 
@@ -35,9 +36,7 @@ pub const MIN_SEGMENT_BYTES: u64 = 1 << 16;
 /// The format that is written.
 pub const VERSION: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"PNSTWAL1";
-const FIELDS_LEN: usize = 72;
-const CRC_LEN: usize = 4;
+const LAYOUT: Layout = Layout { magic: *b"PNSTWAL1", version: VERSION, fields_len: 72, len: HEADER_LEN as usize };
 const SUFFIX: &str = ".seg";
 
 /// A segment's header.
@@ -59,34 +58,18 @@ pub struct Header {
     pub kept_from: Lsn,
 }
 
-/// Why a file is not a segment of this log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
-    /// The bytes do not match their checksum.
-    #[error("the segment's header is damaged")]
-    Damaged,
-    /// Written by another build.
-    #[error("format version {0}; this build reads version {VERSION}")]
-    Version(u32),
-}
-
 impl Header {
     /// The header page.
     pub fn encode(&self) -> Vec<u8> {
-        let mut page = Vec::with_capacity(HEADER_LEN as usize);
-        page.extend_from_slice(&MAGIC);
-        page.extend_from_slice(&VERSION.to_le_bytes());
-        page.extend_from_slice(&self.shard.to_le_bytes());
-        page.extend_from_slice(&self.base.0.to_le_bytes());
-        page.extend_from_slice(&self.salt.to_le_bytes());
-        page.extend_from_slice(&self.capacity.to_le_bytes());
-        page.extend_from_slice(&self.node.0.as_u128().to_le_bytes());
-        page.extend_from_slice(&self.incarnation.0.to_le_bytes());
-        page.extend_from_slice(&self.kept_from.0.to_le_bytes());
-        let crc = crc32c::crc32c(&page);
-        page.extend_from_slice(&crc.to_le_bytes());
-        page.resize(HEADER_LEN as usize, 0);
-        page
+        LAYOUT.encode(&[
+            &self.shard.to_le_bytes(),
+            &self.base.0.to_le_bytes(),
+            &self.salt.to_le_bytes(),
+            &self.capacity.to_le_bytes(),
+            &self.node.0.as_u128().to_le_bytes(),
+            &self.incarnation.0.to_le_bytes(),
+            &self.kept_from.0.to_le_bytes(),
+        ])
     }
 
     /// Reads a header page.
@@ -94,30 +77,19 @@ impl Header {
     /// # Errors
     /// If it is damaged or of another format version.
     pub fn decode(page: &[u8]) -> Result<Self, HeaderError> {
-        Self::fields(page).ok_or(HeaderError::Damaged)?
+        Self::read(LAYOUT.fields(page)?).ok_or(HeaderError::Damaged)
     }
 
-    fn fields(page: &[u8]) -> Option<Result<Self, HeaderError>> {
-        let crc = crc32c::crc32c(page.get(..FIELDS_LEN)?);
-        let mut reader = Reader::new(page);
-        let magic_ok = reader.take(MAGIC.len())? == MAGIC;
-        let version = reader.u32()?;
-        let shard = reader.u32()?;
-        let base = Lsn(reader.u64()?);
-        let salt = reader.u64()?;
-        let capacity = reader.u64()?;
-        let node = NodeId(Uuid::from_u128(reader.u128()?));
-        let incarnation = Incarnation(reader.u64()?);
-        let kept_from = Lsn(reader.u64()?);
-        if !magic_ok || reader.u32()? != crc {
-            return None;
-        }
-        if version != VERSION {
-            return Some(Err(HeaderError::Version(version)));
-        }
-        // The rest of the page was written with the fields; a changed byte there is damage, though it says nothing.
-        let rest_ok = page.len() == HEADER_LEN as usize && page[FIELDS_LEN + CRC_LEN..].iter().all(|b| *b == 0);
-        rest_ok.then_some(Ok(Self { shard, base, salt, capacity, node, incarnation, kept_from }))
+    fn read(mut fields: Reader<'_>) -> Option<Self> {
+        Some(Self {
+            shard: fields.u32()?,
+            base: Lsn(fields.u64()?),
+            salt: fields.u64()?,
+            capacity: fields.u64()?,
+            node: NodeId(Uuid::from_u128(fields.u128()?)),
+            incarnation: Incarnation(fields.u64()?),
+            kept_from: Lsn(fields.u64()?),
+        })
     }
 }
 

@@ -132,8 +132,8 @@ fn another_version_is_named() {
     let header = Header { shard: 1, number: 2, node: NodeId(Uuid::nil()), salt: 3, snapshot_end: 128 };
     let mut bytes = header.encode();
     bytes[8] = 2;
-    let crc = crc32c::crc32c(&bytes[..FIELDS_LEN]);
-    bytes[FIELDS_LEN..FIELDS_LEN + 4].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..LAYOUT.fields_len]);
+    bytes[LAYOUT.fields_len..LAYOUT.fields_len + 4].copy_from_slice(&crc.to_le_bytes());
     let error = read_header(&*file(&[(0, &bytes)]), Path::new(PATH)).expect_err("should be refused");
     assert!(error.to_string().contains("format version 2"), "{error}");
     let error = read_header(&*file(&[(0, &bytes[..60])]), Path::new(PATH)).expect_err("should be refused");

@@ -240,9 +240,9 @@ fn another_version_is_named() {
     let header = Header { shard: 1, id: 2, node: NodeId(Uuid::nil()), incarnation: Incarnation(3) };
     let mut page = header.encode();
     page[8] = 2;
-    let crc = crc32c::crc32c(&page[..FIELDS_LEN]);
-    page[FIELDS_LEN..FIELDS_LEN + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Header::decode(&page), Err(HeaderError::Version(2)));
+    let crc = crc32c::crc32c(&page[..LAYOUT.fields_len]);
+    page[LAYOUT.fields_len..LAYOUT.fields_len + 4].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(Header::decode(&page), Err(HeaderError::Version { found: 2, read: VERSION }));
 }
 
 #[test]

@@ -268,16 +268,7 @@ impl FileSystem for MemoryFileSystem {
         let dir_exists = || state.names.directory(&normal(dir)?);
         context(state.alive().and_then(|()| dir_exists()).map(|()| state.available_bytes()), "statvfs", dir)
     }
-
-    fn device(&self, dir: &Path) -> io::Result<u64> {
-        let state = self.state.lock();
-        let dir_exists = || state.names.directory(&normal(dir)?);
-        context(state.alive().and_then(|()| dir_exists()).map(|()| DEVICE), "stat", dir)
-    }
 }
-
-/// What [`FileSystem::device`] answers everywhere; any number would do.
-const DEVICE: u64 = 1;
 
 #[derive(Debug)]
 struct MemoryLock {

@@ -7,7 +7,8 @@ use super::{LostPart, Part};
 use crate::error::OpenError;
 use crate::fs::{FileSystem, OpenMode};
 use crate::manifest::Manifest;
-use crate::wal::segment::{self, HeaderError, Segment};
+use crate::wal::header::HeaderError;
+use crate::wal::segment::{self, Segment};
 
 /// Lists a shard's segments in LSN order; headers with one changed byte, or changed padding, are made good.
 ///

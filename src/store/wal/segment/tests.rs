@@ -61,9 +61,9 @@ fn header(base: u64) -> Header {
 fn another_version_is_named() {
     let mut page = header(0).encode();
     page[8] = 9;
-    let crc = crc32c::crc32c(&page[..FIELDS_LEN]);
-    page[FIELDS_LEN..FIELDS_LEN + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Header::decode(&page), Err(HeaderError::Version(9)));
+    let crc = crc32c::crc32c(&page[..LAYOUT.fields_len]);
+    page[LAYOUT.fields_len..LAYOUT.fields_len + 4].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(Header::decode(&page), Err(HeaderError::Version { found: 9, read: VERSION }));
 }
 
 #[test]
