@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tables` | does the rate fall with the number of open (table, bucket) pairs? |
 //! | `pace` | what do checkpoints do to the latency of an ack, at half of the peak rate? |
+//! | `stall` | is the owner kept from its log for longer the more tables there are? |
 //! | `bytes` | how many bytes are written for one byte of payload? |
 //! | `group` | is group commit as good as a bare loop, and does it amortise a slow sync? |
 //! | `restart` | how long does a start take after a crash, and how much memory? |
@@ -17,6 +18,7 @@ mod kit;
 mod pace;
 mod restart;
 mod slow;
+mod stall;
 mod tables;
 
 /// As the binary has it.
@@ -30,9 +32,10 @@ fn main() {
     {
         return;
     }
-    let sections: [(&str, fn()); 5] = [
+    let sections: [(&str, fn()); 6] = [
         ("tables", tables::run),
         ("pace", pace::run),
+        ("stall", stall::run),
         ("bytes", bytes_written::run),
         ("group", group::run),
         ("restart", restart::run),

@@ -32,7 +32,7 @@ pub fn run() {
     for _ in 0..3 {
         for (i, store) in stores.iter().enumerate() {
             let checkpoints = sum(store, |s| s.checkpoints);
-            let latencies = open_loop(store, peak / 2.0, &payload);
+            let latencies = open_loop(store, peak / 2.0, PAIRS, &payload);
             let at = |q: f64| quantile(&latencies, q);
             println!(
                 "{}: p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms; {} checkpoints",
@@ -50,8 +50,9 @@ pub fn run() {
     println!("with / without: p99 {:.2} (wanted: at most 1.5), p99.9 {:.2} (at most 3)", ratio(0), ratio(1));
 }
 
-/// Appends that begin at fixed times whether or not earlier ones are done; counts of latencies from when each was due.
-fn open_loop(store: &Arc<Store>, rate: f64, payload: &Bytes) -> Vec<u64> {
+/// Appends that begin at fixed times whether or not earlier ones are done, to random ones of so many pairs; counts of latencies from
+/// when each was due.
+pub fn open_loop(store: &Arc<Store>, rate: f64, pairs: u64, payload: &Bytes) -> Vec<u64> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("should start");
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..=LONGEST).map(|_| AtomicU64::new(0)).collect());
@@ -62,7 +63,7 @@ fn open_loop(store: &Arc<Store>, rate: f64, payload: &Bytes) -> Vec<u64> {
         let due = started + TICK * tick;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         for _ in 0..each {
-            let n = rand::rng().random_range(0..PAIRS);
+            let n = rand::rng().random_range(0..pairs);
             let pending = store.append(vec![slice(n, payload)]).expect("should be encodable");
             let counts = Arc::clone(&counts);
             runtime.spawn(async move {
@@ -83,7 +84,7 @@ fn open_loop(store: &Arc<Store>, rate: f64, payload: &Bytes) -> Vec<u64> {
 }
 
 /// Milliseconds.
-fn quantile(counts: &[u64], q: f64) -> f64 {
+pub fn quantile(counts: &[u64], q: f64) -> f64 {
     let total: u64 = counts.iter().sum();
     let rank = ((total as f64 * q).ceil() as u64).max(1);
     let mut seen = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_store::{Options, Store};
 
-use crate::kit::{Callers, closed_loop, fill, measured, number, open, sum};
+use crate::kit::{Callers, bookkeeping, closed_loop, fill, longest, measured, number, open, sum};
 
 const FEW: u64 = 10_000;
 
@@ -29,7 +29,7 @@ fn compare(kind: Callers, stores: &[(tempfile::TempDir, Arc<Store>, u64); 2], pa
     let mut rates = [0.0_f64; 2];
     for round in 0..3 {
         for (i, (_, store, pairs)) in stores.iter().enumerate() {
-            let before = owner_micros(store);
+            let (before, bookkept) = (owner_micros(store), bookkeeping(store));
             let groups = sum(store, |s| s.groups);
             let checkpoints = sum(store, |s| s.checkpoints);
             let rate = closed_loop(kind, store, 256, *pairs, payload, measured());
@@ -38,13 +38,13 @@ fn compare(kind: Callers, stores: &[(tempfile::TempDir, Arc<Store>, u64); 2], pa
             let share = |n: usize| 100.0 * (after[n] - before[n]) as f64 / owners;
             println!(
                 "{kind:?}, {pairs:>8} pairs, round {round}: {rate:>7.0} acks/s; of the owners' time {:.0} % sync, {:.0} % copy, {:.0} % bookkeeping; \
-                 {:.0} acks a group; {} checkpoints; longest bookkeeping of a group {} us",
+                 {:.0} acks a group; {} checkpoints; longest bookkeeping {}",
                 share(0),
                 share(1),
                 share(2),
                 rate * measured().as_secs_f64() / (sum(store, |s| s.groups) - groups) as f64,
                 sum(store, |s| s.checkpoints) - checkpoints,
-                store.status().iter().map(|s| s.apply_micros_max).max().unwrap_or(0),
+                longest(store, &bookkept),
             );
             rates[i] = rates[i].max(rate);
         }
@@ -52,7 +52,7 @@ fn compare(kind: Callers, stores: &[(tempfile::TempDir, Arc<Store>, u64); 2], pa
     println!("{kind:?}: best of {} pairs / best of {FEW}: {:.2} (wanted: 0.9)", stores[1].2, rates[1] / rates[0]);
 }
 
-/// What the owners spent on syncs, on write calls, on applying and answering.
+/// What the owners spent on syncs, on write calls, on staging, applying and answering.
 fn owner_micros(store: &Store) -> [u64; 3] {
-    [sum(store, |s| s.sync_micros), sum(store, |s| s.write_micros), sum(store, |s| s.apply_micros)]
+    [sum(store, |s| s.syncs.micros), sum(store, |s| s.write_micros), sum(store, |s| s.bookkeeping.micros)]
 }

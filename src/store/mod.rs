@@ -13,7 +13,7 @@
 //! - [`wal`]: a shard's log, from record to segment, and reading it back;
 //! - [`bucket`]: durable rows that are not in Delta yet, by table and bucket, and what readers pin;
 //! - [`checkpoint`]: unflushed rows from memory to lane files, so that the log can be recycled;
-//! - [`shard`]: what the owner thread of a shard shares;
+//! - [`shard`]: what the owner thread of a shard shares, [`histogram`]s of its time included;
 //! - [`manifest`]: which node, how many shards, which start;
 //! - [`first_start`]: making a data directory;
 //! - [`recovery`]: from a directory to running shards, within a fixed memory ([`spill`]) and with [`progress`]; `leftovers`: what
@@ -29,6 +29,7 @@ pub mod checkpoint;
 pub mod error;
 pub mod first_start;
 pub mod fs;
+pub mod histogram;
 pub(crate) mod leftovers;
 pub mod manifest;
 pub mod options;
@@ -49,6 +50,7 @@ pub use bucket::{Generation, GenerationView, Part, Sealed, Slice, TableView};
 pub use checkpoint::lanes::Barrier;
 pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};
+pub use histogram::Durations;
 pub use options::Options;
 pub use progress::Progress;
 pub use recovery::Report;

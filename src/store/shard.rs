@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::bucket::state::ShardState;
 use crate::checkpoint::trigger::Trigger;
 use crate::error::AppendError;
+use crate::histogram::Histogram;
 use crate::types::{Lsn, TableId};
 use crate::wal::queue::Queue;
 
@@ -31,12 +32,10 @@ pub struct Counters {
     pub written_bytes: AtomicU64,
     /// Nanoseconds that the owner spent in write calls.
     pub write_nanos: AtomicU64,
-    /// Nanoseconds that the owner spent in syncs.
-    pub sync_nanos: AtomicU64,
-    /// Nanoseconds that the owner spent on applying and answering.
-    pub apply_nanos: AtomicU64,
-    /// The longest of those, for one group.
-    pub apply_nanos_max: AtomicU64,
+    /// The owner's syncs.
+    pub(crate) syncs: Histogram,
+    /// What the owner did between two syncs but for the write call: staging, swapping, applying, answering.
+    pub(crate) bookkeeping: Histogram,
     /// Everything below is durable and visible.
     pub durable_lsn: AtomicU64,
     /// Base of the oldest segment that is kept.

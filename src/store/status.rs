@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::histogram::Durations;
 use crate::shard::Shared;
 use crate::types::Lsn;
 
@@ -26,12 +27,11 @@ pub struct ShardStatus {
     pub written_bytes: u64,
     /// Microseconds that the owner spent in write calls since the start.
     pub write_micros: u64,
-    /// Microseconds that the owner spent in syncs since the start.
-    pub sync_micros: u64,
-    /// Microseconds that the owner spent on applying records and answering callers since the start.
-    pub apply_micros: u64,
-    /// The longest that one group took to apply and answer, microseconds.
-    pub apply_micros_max: u64,
+    /// The owner's syncs since the start.
+    pub syncs: Durations,
+    /// What the owner did since the start beside writing and syncing, a piece at a time: staging what has queued (and handing a
+    /// checkpoint its changes), and applying a group and answering for it. Nobody's record gets on meanwhile.
+    pub bookkeeping: Durations,
     /// Rows that are not known to be in Delta.
     pub unflushed_rows: u64,
     /// Payload bytes that are not known to be in Delta.
@@ -71,9 +71,8 @@ pub(crate) fn of(shard: &Shared) -> ShardStatus {
         payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
         written_bytes: counters.written_bytes.load(Ordering::Relaxed),
         write_micros: counters.write_nanos.load(Ordering::Relaxed) / 1000,
-        sync_micros: counters.sync_nanos.load(Ordering::Relaxed) / 1000,
-        apply_micros: counters.apply_nanos.load(Ordering::Relaxed) / 1000,
-        apply_micros_max: counters.apply_nanos_max.load(Ordering::Relaxed) / 1000,
+        syncs: counters.syncs.read(),
+        bookkeeping: counters.bookkeeping.read(),
         unflushed_rows: counters.unflushed_rows.load(Ordering::Relaxed),
         unflushed_bytes: counters.unflushed_bytes.load(Ordering::Relaxed),
         checkpoints: counters.checkpoints.load(Ordering::Relaxed),

@@ -314,11 +314,15 @@ impl Store {
 
     /// All tables with unflushed rows.
     pub fn summaries(&self) -> Vec<TableSummary> {
-        let parts = |s: &Arc<Shared>| {
-            let shard = Arc::clone(s);
-            (0..PARTS).flat_map(move |part| shard.state.read().summaries(part))
-        };
-        self.shards.iter().flat_map(parts).collect()
+        let mut summaries = Vec::new();
+        for shard in &self.shards {
+            for part in 0..PARTS {
+                let tables = shard.state.read().unflushed_tables(part);
+                // A table at a time: whoever holds the lock holds up the owner, for longer if it loses its processor.
+                summaries.extend(tables.into_iter().filter_map(|table| shard.state.read().summary(table)));
+            }
+        }
+        summaries
     }
 
     /// Checkpoints every shard now, in parallel, and waits for it; blocks. Afterwards a restart reads next to nothing.

@@ -255,16 +255,15 @@ impl ShardState {
     }
 
     /// The tables of one of [`PARTS`] parts that have unflushed rows. By part, so that the owner never waits for all of them.
-    pub fn summaries(&self, part: usize) -> Vec<TableSummary> {
-        self.tables
-            .part(part)
-            .filter(|(_, t)| !t.open.is_empty() || !t.sealed.is_empty())
-            .map(|(table, t)| TableSummary {
-                table,
-                open: t.open.values().cloned().collect(),
-                sealed: t.sealed.iter().cloned().collect(),
-            })
-            .collect()
+    pub fn unflushed_tables(&self, part: usize) -> Vec<TableId> {
+        self.tables.part(part).filter(|(_, t)| !t.is_flushed()).map(|(table, _)| table).collect()
+    }
+
+    /// A table's unflushed generations; none if it has none.
+    pub fn summary(&self, table: TableId) -> Option<TableSummary> {
+        let t = self.tables.get(table).filter(|t| !t.is_flushed())?;
+        let (open, sealed) = (t.open.values().cloned().collect(), t.sealed.iter().cloned().collect());
+        Some(TableSummary { table, open, sealed })
     }
 
     /// All generations there are.

@@ -90,6 +90,11 @@ impl Table {
         self.sealed.iter().map(|s| &s.generation).chain(self.open.values())
     }
 
+    /// Whether nothing of it waits for Delta.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.open.is_empty() && self.sealed.is_empty()
+    }
+
     /// How far the table's sequences of an incarnation are.
     pub(super) fn progress(&self, incarnation: Incarnation) -> SealProgress {
         self.progress.iter().find(|(i, _)| *i == incarnation).map_or_else(SealProgress::default, |(_, p)| *p)

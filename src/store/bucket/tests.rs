@@ -54,7 +54,7 @@ fn slices_of(view: &TableView) -> Vec<Slice> {
 }
 
 fn all(state: &ShardState) -> Vec<TableSummary> {
-    (0..PARTS).flat_map(|part| state.summaries(part)).collect()
+    (0..PARTS).flat_map(|part| state.unflushed_tables(part)).filter_map(|table| state.summary(table)).collect()
 }
 
 #[test]

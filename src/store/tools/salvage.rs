@@ -184,7 +184,10 @@ impl Work {
         }
         let until = damage.unknown.last().map_or(damage.to, |(_, to)| *to);
         self.unknown = (until, damage.incarnation);
-        let summaries: Vec<_> = (0..PARTS).flat_map(|part| self.out.state.summaries(part)).collect();
+        let summaries: Vec<_> = (0..PARTS)
+            .flat_map(|part| self.out.state.unflushed_tables(part))
+            .filter_map(|table| self.out.state.summary(table))
+            .collect();
         for summary in summaries.iter().filter(|s| !s.open.is_empty()) {
             self.doubt(summary.table);
             if damage.may_be_older {

@@ -118,6 +118,7 @@ impl Owner {
 
     fn serve_requests(&mut self, requests: Vec<Request>) -> io::Result<()> {
         let mut group = Group::default();
+        let began = Instant::now();
         {
             let Settings { shard, incarnation, .. } = self.settings;
             let shared = Arc::clone(&self.shared);
@@ -134,6 +135,7 @@ impl Owner {
                 }
             }
         }
+        self.shared.counters.bookkeeping.count(began.elapsed());
         if let Err(no_segment) = self.make_room_or_refuse_rows(&mut group)? {
             group.refuse(&AppendError::NoSpace(no_segment.0));
         }
@@ -267,7 +269,7 @@ impl Owner {
         segment.file.sync_data().map_err(at)?;
         let counters = &self.shared.counters;
         counters.write_nanos.fetch_add((written - began).as_nanos() as u64, Ordering::Relaxed);
-        counters.sync_nanos.fetch_add(written.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        counters.syncs.count(written.elapsed());
         counters.groups.fetch_add(1, Ordering::Relaxed);
         counters.records.fetch_add(staged.len() as u64, Ordering::Relaxed);
         counters.written_bytes.fetch_add(padded, Ordering::Relaxed);
@@ -317,9 +319,7 @@ impl Owner {
             done.answer(shard, lsn, applied);
             repeats.into_iter().for_each(|done| drop(done.send(Ok(Appended { shard, lsn }))));
         }
-        let took = began.elapsed().as_nanos() as u64;
-        self.shared.counters.apply_nanos.fetch_add(took, Ordering::Relaxed);
-        self.shared.counters.apply_nanos_max.fetch_max(took, Ordering::Relaxed);
+        self.shared.counters.bookkeeping.count(began.elapsed());
         Ok(())
     }
 
