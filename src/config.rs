@@ -164,13 +164,15 @@ pub enum Error {
     Missing(PathBuf),
     #[error("settings: {0}")]
     Settings(#[from] Box<figment::Error>),
+    #[error(transparent)]
+    Admission(#[from] admission::OptionsError),
 }
 
 impl Config {
     /// Reads the settings. `assignments` are keys (`section.key`) and values from the command line.
     ///
     /// # Errors
-    /// An unreadable file, an unknown key, or a value of the wrong kind, with where it stands.
+    /// An unreadable file, an unknown key, or a value that cannot be, with where it stands.
     pub fn load(file: Option<&Path>, assignments: &[(String, String)]) -> Result<Self, Error> {
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(file) = file {
@@ -199,6 +201,8 @@ impl Config {
             let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
             figment = figment.merge(Serialized::default(key, value));
         }
-        figment.extract().map_err(|e| Error::Settings(Box::new(e)))
+        let config: Self = figment.extract().map_err(|e| Error::Settings(Box::new(e)))?;
+        config.admission.validate()?;
+        Ok(config)
     }
 }

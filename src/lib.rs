@@ -16,7 +16,7 @@
 //! | `penstock-store` | the log, its checkpoints and recovery, unflushed rows; bytes only | nothing of ours |
 //! | [`schema`] | what a table is; Arrow schemas; buckets; slice payloads | store's plain types |
 //! | [`catalog`] | tables and flush history in SQLite | schema, store's plain types |
-//! | [`admission`] | what may come in now | nothing |
+//! | [`admission`] | what may come in now | store's plain types |
 //! | [`lake`] | a Delta table: stores, data files, commits, snapshots | schema, store's plain types |
 //! | [`ingest`] | bytes of a post to slices in the log, and the receipt | schema, catalog, admission, store |
 //! | [`flush`] | seal policy, scheduler, encode, upload, commit order | store, schema, lake |
@@ -25,7 +25,7 @@
 //! | [`engine`] | the only place where parts meet: start, stop, status | all of these |
 //! | [`server`] | HTTP | engine, ingest, query; the others' errors, to map them to replies |
 //! | [`cli`] | the command line | everything |
-//! | [`telemetry`] | logging | nothing |
+//! | [`telemetry`] | logging; the metrics' names and text | nothing |
 //!
 //! Absent so far: idempotent producers over HTTP, schema evolution, dead letters, OTLP, other SQL protocols, tokens and TLS.
 

@@ -1,4 +1,6 @@
-//! Log lines: one per event that matters, on stderr, so that a command's results stay alone on stdout.
+//! Log lines: one per event that matters, on stderr, so that a command's results stay alone on stdout. Figures: [`metrics`].
+
+pub mod metrics;
 
 use std::io::IsTerminal;
 

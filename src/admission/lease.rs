@@ -1,16 +1,58 @@
-//! Leases by bytes.
+//! Leases by bytes, of the node and of the post's table and namespace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use parking_lot::RwLock;
+use penstock_store::{TableId, TableUsage};
 
 use super::policy::{Decision, Limits, Refusal, Usage, policy};
+
+/// What is measured now and then rather than asked at each post.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Log bytes that a restart would read.
+    pub replay: u64,
+    /// Payload bytes that reach Delta a second; 0 if none do.
+    pub drain_rate: u64,
+}
 
 /// Counts what is in flight and asks the policy.
 #[derive(Debug)]
 pub struct Admission {
-    limits: Limits,
+    limits: RwLock<Limits>,
+    observed: RwLock<Observed>,
     in_flight: AtomicU64,
-    refusals: AtomicU64,
+    tables: DashMap<TableId, Arc<Share>>,
+    namespaces: DashMap<String, Arc<Namespace>>,
+    counts: Counts,
+}
+
+/// What was decided since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    delayed: AtomicU64,
+    delayed_micros: AtomicU64,
+    refused: DashMap<&'static str, u64>,
+}
+
+/// One table's part of the node's room.
+#[derive(Debug)]
+pub struct Share {
+    usage: Arc<TableUsage>,
+    in_flight: AtomicU64,
+    lag_millis: AtomicU64,
+    namespace: Arc<Namespace>,
+}
+
+/// One namespace's.
+#[derive(Debug, Default)]
+struct Namespace {
+    in_flight: AtomicU64,
+    /// The sum over its tables, as of the last look: to add them up at each post would cost by the table.
+    unflushed: AtomicU64,
 }
 
 /// Bytes that a post may hold; given back when dropped.
@@ -18,18 +60,73 @@ pub struct Admission {
 #[derive(Debug)]
 pub struct Lease {
     admission: Arc<Admission>,
+    /// None for a table that does not exist yet: it has nothing waiting.
+    share: Option<Arc<Share>>,
     bytes: u64,
 }
 
 impl Admission {
     /// Admission under these limits.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, in_flight: AtomicU64::new(0), refusals: AtomicU64::new(0) })
+        Arc::new(Self {
+            limits: RwLock::new(limits),
+            observed: RwLock::default(),
+            in_flight: AtomicU64::new(0),
+            tables: DashMap::new(),
+            namespaces: DashMap::new(),
+            counts: Counts::default(),
+        })
     }
 
     /// The limits in force.
     pub fn limits(&self) -> Limits {
-        self.limits
+        *self.limits.read()
+    }
+
+    /// Other limits from now on. What is held stays held, also where it is over them.
+    pub fn set_limits(&self, limits: Limits) {
+        *self.limits.write() = limits;
+    }
+
+    /// What was measured.
+    pub fn observed(&self) -> Observed {
+        *self.observed.read()
+    }
+
+    /// Takes what was measured.
+    pub fn observe(&self, observed: Observed) {
+        *self.observed.write() = observed;
+        let mut sums: std::collections::HashMap<*const Namespace, (Arc<Namespace>, u64)> = Default::default();
+        for share in &self.tables {
+            let sum = sums.entry(Arc::as_ptr(&share.namespace)).or_insert_with(|| (Arc::clone(&share.namespace), 0));
+            sum.1 += share.usage.bytes();
+        }
+        for (namespace, sum) in sums.into_values() {
+            namespace.unflushed.store(sum, Ordering::Relaxed);
+        }
+    }
+
+    /// A table's share, made at the first call; `usage` is the store's.
+    pub fn share(
+        &self,
+        table: TableId,
+        namespace: &str,
+        usage: impl FnOnce() -> Option<Arc<TableUsage>>,
+    ) -> Option<Arc<Share>> {
+        if let Some(share) = self.tables.get(&table) {
+            return Some(Arc::clone(&share));
+        }
+        let usage = usage()?;
+        let namespace = Arc::clone(&self.namespaces.entry(namespace.to_owned()).or_default());
+        let new = || Arc::new(Share { usage, in_flight: AtomicU64::new(0), lag_millis: AtomicU64::new(0), namespace });
+        Some(Arc::clone(&self.tables.entry(table).or_insert_with(new)))
+    }
+
+    /// Tells how old a table's oldest unflushed row is.
+    pub fn observe_lag(&self, table: TableId, lag: Duration) {
+        if let Some(share) = self.tables.get(&table) {
+            share.lag_millis.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
     }
 
     /// Bytes under lease.
@@ -39,30 +136,40 @@ impl Admission {
 
     /// Posts refused since the start.
     pub fn refusals(&self) -> u64 {
-        self.refusals.load(Ordering::Relaxed)
+        self.counts.refused.iter().map(|count| *count).sum()
     }
 
-    /// A lease for `bytes`, where `unflushed` bytes wait for Delta.
+    /// The same by reason.
+    pub fn refusals_by_reason(&self) -> Vec<(&'static str, u64)> {
+        let mut counts: Vec<_> = self.counts.refused.iter().map(|count| (*count.key(), *count)).collect();
+        counts.sort_unstable();
+        counts
+    }
+
+    /// Posts delayed since the start, and for how long together.
+    pub fn delays(&self) -> (u64, Duration) {
+        let micros = self.counts.delayed_micros.load(Ordering::Relaxed);
+        (self.counts.delayed.load(Ordering::Relaxed), Duration::from_micros(micros))
+    }
+
+    /// A lease for `bytes`, where `unflushed` bytes of the node wait for Delta, and how long the post is to wait before it goes on.
     ///
     /// # Errors
     /// [`Refusal`], with the time to wait.
-    pub fn lease(self: &Arc<Self>, bytes: u64, unflushed: u64) -> Result<Lease, Refusal> {
-        self.reserve(0, bytes, unflushed)?;
-        Ok(Lease { admission: Arc::clone(self), bytes })
-    }
-
-    /// Raises what one post holds. The post is judged as a whole: one that could never be taken is told so, however it grew.
-    fn reserve(&self, held: u64, bytes: u64, unflushed: u64) -> Result<(), Refusal> {
-        // Reserved first and looked at then, so that posts which come together cannot all be told that there is room.
-        let in_flight = self.in_flight.fetch_add(bytes - held, Ordering::Relaxed).saturating_sub(held);
-        match policy(Usage { unflushed, in_flight }, bytes, self.limits) {
-            Decision::Admit => Ok(()),
-            Decision::Refuse(refusal) => {
-                self.in_flight.fetch_sub(bytes - held, Ordering::Relaxed);
-                self.refusals.fetch_add(1, Ordering::Relaxed);
-                Err(refusal)
-            }
+    pub fn lease(
+        self: &Arc<Self>,
+        share: Option<Arc<Share>>,
+        bytes: u64,
+        unflushed: u64,
+    ) -> Result<(Lease, Duration), Refusal> {
+        let mut lease = Lease { admission: Arc::clone(self), share, bytes: 0 };
+        let delay = lease.reserve(bytes, unflushed)?;
+        if delay > Duration::ZERO {
+            self.counts.delayed.fetch_add(1, Ordering::Relaxed);
+            let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            self.counts.delayed_micros.fetch_add(micros, Ordering::Relaxed);
         }
+        Ok((lease, delay))
     }
 }
 
@@ -73,15 +180,51 @@ impl Lease {
     /// [`Refusal`]; the lease stays as it was.
     pub fn grow_to(&mut self, bytes: u64, unflushed: u64) -> Result<(), Refusal> {
         if bytes > self.bytes {
-            self.admission.reserve(self.bytes, bytes, unflushed)?;
-            self.bytes = bytes;
+            // It was delayed when it came, if at all.
+            self.reserve(bytes, unflushed)?;
         }
         Ok(())
+    }
+
+    /// Raises what the post holds. It is judged as a whole: one that could never be taken is told so, however it grew.
+    fn reserve(&mut self, bytes: u64, unflushed: u64) -> Result<Duration, Refusal> {
+        let (held, admission) = (self.bytes, &self.admission);
+        let more = bytes - held;
+        // Reserved first and looked at then, so that posts which come together cannot all be told that there is room.
+        let before = |counter: &AtomicU64| counter.fetch_add(more, Ordering::Relaxed).saturating_sub(held);
+        let in_flight = before(&admission.in_flight);
+        let Observed { replay, drain_rate } = admission.observed();
+        let mut usage = Usage { unflushed, in_flight, replay, drain_rate, ..Usage::default() };
+        if let Some(share) = &self.share {
+            usage.table = before(&share.in_flight).saturating_add(share.usage.bytes());
+            let of_namespace = before(&share.namespace.in_flight);
+            usage.namespace = of_namespace.saturating_add(share.namespace.unflushed.load(Ordering::Relaxed));
+            usage.lag = Duration::from_millis(share.lag_millis.load(Ordering::Relaxed));
+        }
+        let delay = match policy(&usage, bytes, &admission.limits()) {
+            Decision::Admit => Duration::ZERO,
+            Decision::Delay(delay) => delay,
+            Decision::Refuse(refusal) => {
+                self.give_back(more);
+                *self.admission.counts.refused.entry(refusal.code()).or_default() += 1;
+                return Err(refusal);
+            }
+        };
+        self.bytes = bytes;
+        Ok(delay)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.admission.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(share) = &self.share {
+            share.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+            share.namespace.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.admission.in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back(self.bytes);
     }
 }

@@ -1,6 +1,7 @@
 //! `penstock status`: how a server is doing.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -10,6 +11,7 @@ use super::{Error, ServerArgs, show};
 const AFTER_HELP: &str = "\
 Examples:
   penstock status
+  penstock status --watch
   penstock status --json | jq .store
   penstock status --url http://10.0.0.7:8750";
 
@@ -20,6 +22,10 @@ pub struct StatusArgs {
     /// Print the server's answer as JSON
     #[arg(long)]
     json: bool,
+    /// Show it again and again, every 2 seconds unless said otherwise, until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    watch: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -27,15 +33,29 @@ pub struct StatusArgs {
 /// Asks and prints.
 pub async fn run(args: &StatusArgs) -> Result<(), Error> {
     let client = Client::new(&args.server.url)?;
-    let mut out = io::stdout().lock();
-    if args.json {
-        let status = client.status_json().await?;
-        writeln!(out, "{status:#}")?;
-    } else {
-        let status = client.status().await?;
-        out.write_all(render(&status).as_bytes())?;
+    let Some(seconds) = args.watch else {
+        let text = text(&client, args.json).await?;
+        return Ok(io::stdout().lock().write_all(text.as_bytes())?);
+    };
+    loop {
+        // A server that is away for a moment, as for a restart, is what one may well be watching for.
+        let shown = text(&client, args.json).await.unwrap_or_else(|error| format!("{error}\n"));
+        let mut out = io::stdout().lock();
+        if out.is_terminal() && !args.json {
+            write!(out, "{CLEAR}")?;
+        }
+        write!(out, "{shown}")?;
+        out.flush()?;
+        drop(out);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
-    Ok(())
+}
+
+/// Clears a terminal: cursor to the top left, then everything behind it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+async fn text(client: &Client, json: bool) -> Result<String, Error> {
+    Ok(if json { format!("{:#}\n", client.status_json().await?) } else { render(&client.status().await?) })
 }
 
 /// The state for people, some lines and two tables.

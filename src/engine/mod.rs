@@ -6,9 +6,12 @@
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
 //! - [`history`]: notes commits in the catalog;
-//! - [`status`]: one snapshot of their figures, as types of the HTTP API.
+//! - `pressure`: measures for admission, and checkpoints early where it asks for it;
+//! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus.
 
 mod history;
+mod metrics;
+mod pressure;
 mod reconcile;
 pub mod status;
 
@@ -17,16 +20,17 @@ use std::time::{Duration, Instant};
 
 use penstock_store::fs::RealFileSystem;
 use penstock_store::{CheckpointError, OpenError, Progress, Store, TableId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::admission::{self, Admission, Limits};
+use crate::admission::{self, Admission};
 use crate::catalog::{self, Catalog};
 use crate::config::Config;
 use crate::flush::{FlushError, Flusher};
 use crate::ingest::post::Ingest;
 use crate::lake::{self, Lake};
 use crate::query::{self, Sql};
+use crate::schema::TableName;
 use crate::schema::registry::{Registry, Table};
 
 /// How long a stop waits for the history of commits: it is for people, and the tables hold the truth.
@@ -60,11 +64,25 @@ pub struct Engine {
     lake: Arc<Lake>,
     registry: Arc<Registry>,
     admission: Arc<Admission>,
+    eyes: Eyes,
     ingest: Ingest,
     flusher: Flusher,
     history: parking_lot::Mutex<Option<JoinHandle<()>>>,
     sql: Sql,
     started: Instant,
+}
+
+/// What measures for admission, until it is told to stop.
+#[derive(Debug)]
+struct Eyes {
+    stopping: watch::Sender<bool>,
+    pressure: JoinHandle<()>,
+}
+
+impl Drop for Eyes {
+    fn drop(&mut self) {
+        self.pressure.abort();
+    }
 }
 
 impl Engine {
@@ -99,10 +117,10 @@ impl Engine {
         let lake = Arc::new(Lake::open(&config.lake, &config.data_dir)?);
         let ingest = Ingest::new(Arc::clone(&store), Arc::clone(&registry), catalog.clone(), config.ingest.clone());
         reconcile::reconcile(&store, &catalog, &registry, &ingest).await?;
-        let admission = Admission::new(Limits {
-            max_unflushed: config.admission.max_unflushed.as_u64(),
-            max_in_flight: config.admission.max_in_flight.as_u64(),
-        });
+        let load = Duration::from_micros(recovered.load_micros);
+        let admission = Admission::new(config.admission.limits(store.replay_rate(), load));
+        let (stopping, stopped) = watch::channel(false);
+        let pressure = pressure::watch(&store, &admission, stopped);
         let (flushed, heard) = mpsc::unbounded_channel();
         let flusher = Flusher::start(
             Arc::clone(&store),
@@ -115,7 +133,21 @@ impl Engine {
         let history = parking_lot::Mutex::new(Some(tokio::spawn(history::keep(catalog.clone(), heard))));
         let sql = Sql::new(Arc::clone(&store), Arc::clone(&lake), Arc::clone(&registry), config.query.clone())?;
         let started = Instant::now();
-        Ok(Arc::new(Self { config, store, catalog, lake, registry, admission, ingest, flusher, history, sql, started }))
+        let eyes = Eyes { stopping, pressure };
+        Ok(Arc::new(Self {
+            config,
+            store,
+            catalog,
+            lake,
+            registry,
+            admission,
+            eyes,
+            ingest,
+            flusher,
+            history,
+            sql,
+            started,
+        }))
     }
 
     /// The settings in force.
@@ -143,12 +175,19 @@ impl Engine {
         self.lake.table(table.id, &table.spec.name)
     }
 
-    /// A lease for a post of `bytes`.
+    /// A lease for a post of `bytes` to a table, once it was held up for as long as the node's load asks for.
     ///
     /// # Errors
     /// The refusal, with the time to wait.
-    pub fn lease(&self, bytes: u64) -> Result<admission::Lease, admission::Refusal> {
-        self.admission.lease(bytes, self.store.unflushed_bytes())
+    pub async fn lease(&self, table: &TableName, bytes: u64) -> Result<admission::Lease, admission::Refusal> {
+        let share = self.registry.by_name(table).and_then(|table| {
+            self.admission.share(table.id, table.spec.name.namespace(), || self.store.usage(table.id))
+        });
+        let (lease, delay) = self.admission.lease(share, bytes, self.store.unflushed_bytes())?;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        Ok(lease)
     }
 
     /// Extends a lease to `bytes` in all.
@@ -202,6 +241,7 @@ impl Engine {
             tracing::warn!(%error, "stopping with rows that are not in Delta; the next start goes on with them");
         }
         self.flusher.stop().await;
+        self.eyes.stopping.send_replace(true);
         let history = self.history.lock().take();
         if let Some(history) = history
             && tokio::time::timeout(HISTORY_PATIENCE, history).await.is_err()
@@ -226,10 +266,7 @@ async fn open_store(config: &Config, progress: Arc<Progress>) -> Result<Arc<Stor
 
 fn relief(store: &Arc<Store>, admission: &Arc<Admission>) -> impl Fn() -> u64 + Send + Sync + 'static {
     let (store, admission) = (Arc::clone(store), Arc::clone(admission));
-    move || {
-        let usage = admission::Usage { unflushed: store.unflushed_bytes(), in_flight: admission.in_flight() };
-        admission::policy::relief_bytes(usage, admission.limits())
-    }
+    move || admission::policy::relief_bytes(store.unflushed_bytes(), &admission.limits())
 }
 
 #[cfg(test)]

@@ -137,6 +137,15 @@ pub struct Admission {
     pub in_flight_bytes: u64,
     /// Posts refused since the start.
     pub refusals: u64,
+    /// Posts held up since the start, for want of room, and then let in.
+    #[serde(default)]
+    pub delays: u64,
+    /// Most log bytes that a restart may have to read.
+    #[serde(default)]
+    pub replay_limit_bytes: u64,
+    /// Bytes that reach Delta a second, as last measured; 0 if none do.
+    #[serde(default)]
+    pub drain_rate: u64,
 }
 
 /// One table's backlog.
@@ -247,6 +256,9 @@ impl Engine {
                 limit_bytes: self.admission.limits().max_unflushed,
                 in_flight_bytes: self.admission.in_flight(),
                 refusals: self.admission.refusals(),
+                delays: self.admission.delays().0,
+                replay_limit_bytes: self.admission.limits().replay,
+                drain_rate: self.admission.observed().drain_rate,
             },
             tables: self.table_figures(),
         }

@@ -21,7 +21,7 @@ async fn post(engine: &Engine, rows: &str) {
         time_unit: None,
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
-    let mut lease = engine.lease(rows.len() as u64).expect("should have room");
+    let mut lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");
     engine.ingest().post(post, &mut lease).await.expect("should take the rows");
 }
 

@@ -1,10 +1,11 @@
-//! Status, flush and checkpoint on demand, health.
+//! Status, metrics, flush and checkpoint on demand, health.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::{self, HeaderName};
 use axum::response::Response;
 use serde::Deserialize;
 
@@ -13,6 +14,7 @@ use super::reply::{ApiError, json};
 use crate::engine::Engine;
 use crate::engine::status::Checkpointed;
 use crate::schema::TableName;
+use crate::telemetry::metrics::CONTENT_TYPE;
 
 /// Longest that a demanded flush may be waited for.
 pub const MAX_FLUSH_WAIT: Duration = Duration::from_secs(600);
@@ -70,6 +72,11 @@ pub async fn checkpoint(State(engine): State<Arc<Engine>>) -> Result<Response, A
     // Takes no settings; a body is let pass, as curl sends one with `-d ''`.
     let shards = engine.checkpoint().await?;
     Ok(json(StatusCode::OK, &Checkpointed { shards }))
+}
+
+/// For a Prometheus server.
+pub async fn metrics(State(engine): State<Arc<Engine>>) -> ([(HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics())
 }
 
 pub async fn healthz() -> &'static str {

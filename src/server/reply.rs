@@ -1,5 +1,5 @@
 //! Refusals. Each tells programs what to do by its status and code, and people by its message and help. Overload never looks
-//! permanent: 503 (or 507 for a full disk) with `Retry-After`.
+//! permanent: 429 (the table's own share), 503 (the node) or 507 (a full disk), with `Retry-After`.
 
 use std::time::Duration;
 
@@ -138,22 +138,19 @@ impl From<Reject> for ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let message = refusal.to_string();
-        match refusal {
-            Refusal::NeverFits { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).help(
+        let (message, code) = (refusal.to_string(), refusal.code());
+        let Some(retry_after) = refusal.retry_after() else {
+            return Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, message).help(
                 "split the rows over several posts, or raise admission.max_in_flight and admission.max_unflushed",
-            ),
-            Refusal::Unflushed { retry_after, .. } => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "over_unflushed_limit", message)
-                    .help("send the same post again after Retry-After; if this lasts, look at last_error in /v1/status")
-                    .retry_after(retry_after)
-            }
-            Refusal::InFlight { retry_after, .. } => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "over_in_flight_limit", message)
-                    .help("send the same post again after Retry-After")
-                    .retry_after(retry_after)
-            }
-        }
+            );
+        };
+        // Too many for the table is the sender's to know; a full node turns everybody away.
+        let status = if refusal.is_own() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
+        let help = match refusal {
+            Refusal::InFlight { .. } | Refusal::Replay { .. } => "send the same post again after Retry-After",
+            _ => "send the same post again after Retry-After; if this lasts, look at last_error in /v1/status",
+        };
+        Self::new(status, code, message).help(help).retry_after(retry_after)
     }
 }
 

@@ -19,6 +19,7 @@ pub fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/status", get(admin::status))
         .route("/v1/flush", post(admin::flush))
         .route("/v1/checkpoint", post(admin::checkpoint))
+        .route("/metrics", get(admin::metrics))
         .route("/healthz", get(admin::healthz))
         .route("/readyz", get(admin::readyz))
         .fallback(async || ApiError::not_found("no_such_path", "there is nothing at this path"))

@@ -59,7 +59,7 @@ pub async fn post(
         }
     };
     let Request { table, format, encoding, time_unit } = request;
-    let (body, mut lease) = receive(&engine, &headers, body).await?;
+    let (body, mut lease) = receive(&engine, &table, &headers, body).await?;
     let post = Post { table: table.clone(), format, encoding, time_unit, body };
     // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
     let work = tokio::spawn(async move { engine.ingest().post(post, &mut lease).await });
@@ -101,10 +101,15 @@ fn encoding(headers: &HeaderMap) -> Result<ContentEncoding, ApiError> {
 }
 
 /// Receives the body under a lease, within the limits on size and time.
-async fn receive(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(Bytes, Lease), ApiError> {
+async fn receive(
+    engine: &Engine,
+    table: &TableName,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Bytes, Lease), ApiError> {
     let max = engine.ingest().options().max_body.as_u64();
     // Grows with what is told, then with what comes: a sender that tells no length holds no room that it does not use.
-    let mut lease = engine.lease(0)?;
+    let mut lease = engine.lease(table, 0).await?;
     let body = body::receive(headers, body, body::deadline(engine), |held| {
         if held > max {
             let error =

@@ -122,6 +122,7 @@ async fn over_the_limit_posts_are_refused_for_a_while_and_then_taken() {
     let change = |config: &mut Config| {
         config.admission.max_unflushed = bytesize::ByteSize::kib(256);
         config.admission.max_in_flight = bytesize::ByteSize::kib(256);
+        (config.admission.table_share, config.admission.namespace_share) = (1.0, 1.0);
     };
     let server = start(change).await;
     let body: String = (0..2000).map(|n| format!("{{\"n\":{n},\"text\":\"{n:040}\"}}\n")).collect();

@@ -46,7 +46,7 @@ pub mod wal;
 
 pub use bucket::producer::ProducerLimits;
 pub use bucket::state::TableSummary;
-pub use bucket::{Generation, GenerationView, Part, Sealed, Slice, TableView};
+pub use bucket::{Generation, GenerationView, Part, Sealed, Slice, TableUsage, TableView};
 pub use checkpoint::lanes::Barrier;
 pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};

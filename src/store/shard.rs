@@ -46,6 +46,8 @@ pub struct Counters {
     pub unflushed_rows: AtomicU64,
     /// Payload bytes that are not known to be in Delta.
     pub unflushed_bytes: AtomicU64,
+    /// Payload bytes that commits took away since the start.
+    pub flushed_bytes: AtomicU64,
     /// The log below is not needed: the manifest says what of it is live.
     pub checkpoint_lsn: AtomicU64,
     /// Checkpoints since the start.
@@ -100,6 +102,7 @@ impl Shared {
         let (rows, bytes) = state.unflushed();
         self.counters.unflushed_rows.store(rows, Ordering::Relaxed);
         self.counters.unflushed_bytes.store(bytes, Ordering::Relaxed);
+        self.counters.flushed_bytes.store(state.flushed_bytes(), Ordering::Relaxed);
     }
 
     /// Publishes which segments there are: the bases of the oldest and of the newest.

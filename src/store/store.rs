@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::bucket::Sealed;
 use crate::bucket::state::TableSummary;
-use crate::bucket::{PARTS, TableView};
+use crate::bucket::{PARTS, TableUsage, TableView};
 use crate::checkpoint::checkpointer::{self, Checkpointer};
 use crate::checkpoint::lanes::{self, Lanes};
 use crate::checkpoint::moving::Identity;
@@ -312,6 +312,11 @@ impl Store {
         self.shard(table).state.read().view(table)
     }
 
+    /// What a table has waiting for Delta, to be read again and again; none if the log does not know the table.
+    pub fn usage(&self, table: TableId) -> Option<Arc<TableUsage>> {
+        self.shard(table).state.read().usage(table)
+    }
+
     /// All tables with unflushed rows.
     pub fn summaries(&self) -> Vec<TableSummary> {
         let mut summaries = Vec::new();
@@ -323,6 +328,17 @@ impl Store {
             }
         }
         summaries
+    }
+
+    /// Payload bytes that commits took away since the start.
+    pub fn flushed_bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.counters.flushed_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Asks every shard that has log behind its last checkpoint for the next one, and waits for nothing.
+    pub fn checkpoint_soon(&self) {
+        let behind = |s: &&Arc<Shared>| status::of(s).replay_bytes() > 0;
+        self.shards.iter().filter(behind).for_each(|s| s.trigger.log_is_long());
     }
 
     /// Checkpoints every shard now, in parallel, and waits for it; blocks. Afterwards a restart reads next to nothing.

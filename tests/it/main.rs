@@ -5,7 +5,7 @@
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
-//! - `cli`: the other commands; `imports`: who may import whom.
+//! - `cli`: the other commands; `metrics`: what is scraped; `imports`: who may import whom.
 
 mod admission;
 mod cli;
@@ -17,6 +17,7 @@ mod freshness;
 mod imports;
 mod input;
 mod kit;
+mod metrics;
 mod readers;
 mod restart;
 mod s3;

@@ -249,6 +249,13 @@ impl Oracle {
             .iter()
             .flat_map(|s| s.sealed.iter().map(|g| (s.table, g.seal.incarnation, g.seal.sequence)))
             .collect();
+        let usages = || definitions.iter().filter_map(|table| store.usage(*table));
+        let figures = (usages().map(|u| u.rows()).sum(), usages().map(|u| u.bytes()).sum());
+        assert_eq!(
+            (store.unflushed_rows(), store.unflushed_bytes()),
+            figures,
+            "the tables' figures are not the node's"
+        );
         let mut gone = Vec::new();
         for (key, known) in &mut self.sealed {
             if present.contains(key) {

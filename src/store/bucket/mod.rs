@@ -6,7 +6,7 @@
 //! - [`extent`]: slices that a checkpoint moved into a lane file;
 //! - [`dirty`]: what a checkpoint takes;
 //! - [`restore`]: what a snapshot says of the tables, and the way back;
-//! - `tables`: the map of them;
+//! - `tables`: the map of them; [`usage`]: what each has waiting, for whoever asks often;
 //! - [`view`]: what a reader pins.
 
 pub mod dirty;
@@ -16,11 +16,13 @@ pub mod producer;
 mod restore;
 pub mod state;
 mod tables;
+pub mod usage;
 pub mod view;
 
 pub use generation::{Generation, Part, Sealed, Slice};
 pub use restore::{Facts, GenerationFact};
 pub use tables::PARTS;
+pub use usage::TableUsage;
 pub use view::{GenerationView, TableView};
 
 #[cfg(test)]

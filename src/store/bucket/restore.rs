@@ -84,10 +84,14 @@ impl ShardState {
         let (mut rows, mut bytes) = (0, 0);
         for (_, table) in self.tables.iter_mut() {
             table.sealed.make_contiguous().sort_by_key(|s| s.seal.lsn);
+            let (mut of_rows, mut of_bytes) = (0, 0);
             for totals in table.generations().map(|g| g.totals()) {
-                rows += totals.rows;
-                bytes += totals.bytes;
+                of_rows += totals.rows;
+                of_bytes += totals.bytes;
             }
+            table.usage.set(of_rows, of_bytes);
+            rows += of_rows;
+            bytes += of_bytes;
         }
         self.unflushed_rows = rows;
         self.unflushed_bytes = bytes;

@@ -10,6 +10,7 @@ use super::dirty::{Dirty, SealProgress};
 use super::generation::{Generation, SealInfo, Sealed};
 use super::producer::{ProducerLimits, Producers};
 use super::tables::{PARTS, Tables};
+use super::usage::TableUsage;
 use super::view::{GenerationView, TableView};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
@@ -29,6 +30,8 @@ pub struct ShardState {
     swaps: u32,
     pub(super) unflushed_rows: u64,
     pub(super) unflushed_bytes: u64,
+    /// Payload bytes that commits took away since this was made.
+    flushed_bytes: u64,
     /// Memory that the slices applied since this was made took, moved or not.
     bytes_applied: u64,
 }
@@ -85,6 +88,7 @@ impl ShardState {
             swaps: 1,
             unflushed_rows: 0,
             unflushed_bytes: 0,
+            flushed_bytes: 0,
             bytes_applied: 0,
         }
     }
@@ -121,6 +125,7 @@ impl ShardState {
         };
         self.unflushed_rows += u64::from(slice.rows);
         self.unflushed_bytes += slice.payload.len() as u64;
+        table.usage.add(u64::from(slice.rows), slice.payload.len() as u64);
         self.bytes_applied += slice.payload.len() as u64 + SLICE_OVERHEAD;
         if generation.push(lsn, slice, self.swaps) {
             self.dirty.generations.push(Arc::clone(generation));
@@ -166,6 +171,8 @@ impl ShardState {
             let totals = sealed.generation.totals();
             self.unflushed_rows -= totals.rows;
             self.unflushed_bytes -= totals.bytes;
+            self.flushed_bytes += totals.bytes;
+            table.usage.remove(totals.rows, totals.bytes);
             sealed.generation.retire();
         }
     }
@@ -245,6 +252,16 @@ impl ShardState {
     /// Rows and payload bytes that are not known to be in Delta.
     pub fn unflushed(&self) -> (u64, u64) {
         (self.unflushed_rows, self.unflushed_bytes)
+    }
+
+    /// Payload bytes that are known to be in Delta since this was made.
+    pub fn flushed_bytes(&self) -> u64 {
+        self.flushed_bytes
+    }
+
+    /// A table's figures, kept up for as long as the table is known; none before its first record.
+    pub fn usage(&self, table: TableId) -> Option<Arc<TableUsage>> {
+        self.tables.get(table).map(|t| Arc::clone(&t.usage))
     }
 
     /// Pins one table's generations.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::dirty::SealProgress;
 use super::generation::{Generation, Sealed};
+use super::usage::TableUsage;
 use crate::types::{Bucket, Incarnation, TableId};
 use crate::wal::record::Define;
 
@@ -23,6 +24,8 @@ pub(super) struct Table {
     pub(super) open: BTreeMap<Bucket, Arc<Generation>>,
     /// In commit order, which is the order of their Seal records.
     pub(super) sealed: VecDeque<Sealed>,
+    /// Shared with those who ask without the lock.
+    pub(super) usage: Arc<TableUsage>,
     /// Oldest first.
     progress: Vec<(Incarnation, SealProgress)>,
 }

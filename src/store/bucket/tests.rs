@@ -220,3 +220,24 @@ fn rows_without_a_definition_are_noticed() {
     define(&mut state, 200, 1, 1);
     assert_eq!(state.undefined_table(), None);
 }
+
+#[test]
+fn a_tables_figures_follow_its_rows_and_outlive_them() {
+    let mut state = ShardState::default();
+    assert!(state.usage(table(1)).is_none());
+    rows(&mut state, 100, &[slice(table(1), bucket(0), 3), slice(table(2), bucket(0), 5)]);
+    rows(&mut state, 200, &[slice(table(1), bucket(10), 4)]);
+    let [first, second] = [1, 2].map(|n| state.usage(table(n)).expect("should be known"));
+    let unflushed = |state: &ShardState| state.unflushed();
+    assert_eq!((first.rows(), second.rows()), (7, 5));
+    assert_eq!((first.rows() + second.rows(), first.bytes() + second.bytes()), unflushed(&state));
+    seal(&mut state, 300, seal_of(100, NOW, 1));
+    assert_eq!(first.rows(), 7);
+    commit(&mut state, 400, NOW, 1);
+    assert_eq!(first.rows(), 4);
+    assert_eq!((first.rows() + second.rows(), first.bytes() + second.bytes()), unflushed(&state));
+    seal(&mut state, 500, Seal { bucket: bucket(10), ..seal_of(200, NOW, 2) });
+    commit(&mut state, 600, NOW, 2);
+    rows(&mut state, 700, &[slice(table(1), bucket(0), 9)]);
+    assert_eq!(first.rows(), 9, "the same figures as before");
+}
