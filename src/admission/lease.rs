@@ -198,7 +198,9 @@ impl Lease {
         if let Some(share) = &self.share {
             usage.table = before(&share.in_flight).saturating_add(share.usage.bytes());
             let of_namespace = before(&share.namespace.in_flight);
-            usage.namespace = of_namespace.saturating_add(share.namespace.unflushed.load(Ordering::Relaxed));
+            // As of the last look: what has reached Delta since is known of the node, at least.
+            let waiting = share.namespace.unflushed.load(Ordering::Relaxed).min(unflushed);
+            usage.namespace = of_namespace.saturating_add(waiting);
             usage.lag = Duration::from_millis(share.lag_millis.load(Ordering::Relaxed));
         }
         let delay = match policy(&usage, bytes, &admission.limits()) {

@@ -168,6 +168,20 @@ fn a_table_fills_its_own_share_and_nobody_elses() {
 }
 
 #[test]
+fn a_namespace_never_has_more_waiting_than_the_node() {
+    let admission = Admission::new(Limits { namespace: 500, ..LIMITS });
+    let usage = Arc::new(penstock_store::TableUsage::default());
+    let id = penstock_store::TableId(uuid::Uuid::from_u128(1));
+    let share = admission.share(id, "a", || Some(Arc::clone(&usage)));
+    usage.set(1, 490);
+    admission.observe(Observed::default());
+    assert_eq!(admission.lease(share.clone(), 20, 490).expect_err("should be refused").code(), "over_namespace_share");
+    // Flushed since the last look.
+    usage.set(0, 0);
+    drop(admission.lease(share, 20, 0).expect("should be let in"));
+}
+
+#[test]
 fn a_table_whose_rows_wait_for_too_long_is_held_back_alone() {
     let admission = Admission::new(Limits { max_lag: Some(Duration::from_secs(5)), ..LIMITS });
     let [late, other] = [1, 2].map(|n| share(&admission, n, "a"));

@@ -30,7 +30,8 @@ impl TableUsage {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn set(&self, rows: u64, bytes: u64) {
+    /// Sets both, at a restore and in tests.
+    pub fn set(&self, rows: u64, bytes: u64) {
         self.rows.store(rows, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
