@@ -20,7 +20,7 @@ pub mod view;
 
 pub use generation::{Generation, Part, Sealed, Slice};
 pub use restore::{Facts, GenerationFact};
-pub use tables::PARTS;
+pub use tables::{PARTS, SealHistory};
 pub use view::{GenerationView, TableView};
 
 #[cfg(test)]
