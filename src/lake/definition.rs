@@ -114,6 +114,11 @@ impl Definition {
         Err(Error::Schema { location: location.to_owned(), schema_version: spec.schema_version, problems })
     }
 
+    /// The value of a table property.
+    pub(super) fn property(&self, key: &str) -> Option<&str> {
+        self.metadata.configuration.get(key).and_then(Option::as_deref)
+    }
+
     fn refused_features(&self) -> Vec<String> {
         let Protocol { min_reader_version: reader, min_writer_version: writer, .. } = self.protocol;
         if reader > 3 || writer > 7 {

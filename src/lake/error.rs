@@ -120,6 +120,54 @@ pub enum Error {
         /// The highest sequence of the refused commit.
         last: u64,
     },
+    /// The log is not the one that was written to: what was put since it was last seen counts only as far as the log
+    /// that is there now says so.
+    #[error("the log of {table} is not the one that was written to: {reason}; the table is asked again what it holds")]
+    Changed {
+        /// The table.
+        table: String,
+        /// What gave it away.
+        reason: String,
+    },
+    /// Another live process writes with our application id.
+    #[error(
+        "another live process writes as this node and this start ({app}; seen in {table}{}): nothing is flushed any more. It          runs on a copy of this machine or of this process; stop one of them, then restart the other: rows are safe in both logs",
+        .version.map_or_else(String::new, |v| format!(", version {v}"))
+    )]
+    Fenced {
+        /// Where it was seen.
+        table: String,
+        /// Its entry, where that is known.
+        version: Option<u64>,
+        /// The application id.
+        app: String,
+    },
+    /// The table holds rows of this node that its data directory knows nothing of.
+    #[error(
+        "{location} holds rows of this node that its data directory never sealed ({app} stands at {committed} there, and at          {sealed} here): the directory was restored or cloned from an older state, and rows that were not flushed at that          time may be in the table already. Nothing is flushed into it until somebody decides: look at the rows with SQL          (they are all visible), then `penstock flush --doubt keep` to flush them all the same, or `--doubt drop` to let          them go"
+    )]
+    Restored {
+        /// The table.
+        location: String,
+        /// The application id.
+        app: String,
+        /// The sequence that it stands at in the table.
+        committed: u64,
+        /// The highest sequence that the data directory has sealed under it.
+        sealed: u64,
+    },
+    /// The table's log entries do not live long enough.
+    #[error(
+        "{location} sets delta.logRetentionDuration = {value:?}: entries have to be kept for at least {least:?}, or a commit          could go into a version that was cleaned away; raise the property, or lower lake.head_ttl"
+    )]
+    LogRetention {
+        /// Where.
+        location: String,
+        /// The property's value.
+        value: String,
+        /// What would do.
+        least: Duration,
+    },
     /// Another table lives where ours should.
     #[error(
         "{location} holds the Delta table {found}, not ours ({expected}); move that table away, or give this one another \
@@ -172,6 +220,16 @@ pub enum Error {
         /// Ours.
         expected: Vec<String>,
     },
+    /// The log does not reach a version that it should hold.
+    #[error("the log of {location} ends at version {}, before version {wanted}", .reached.map_or("none".to_owned(), |v| v.to_string()))]
+    LogEnds {
+        /// The table.
+        location: String,
+        /// Its newest version.
+        reached: Option<u64>,
+        /// What was asked for.
+        wanted: u64,
+    },
     /// Something in the log cannot be read.
     #[error("{location}: {reason}")]
     Corrupt {
@@ -209,15 +267,18 @@ impl Error {
             | Self::Delta { .. }
             | Self::Unsettled { .. }
             | Self::LostRaces { .. } => Kind::Unavailable,
-            Self::PartlyCommitted { .. } => Kind::Stale,
+            Self::PartlyCommitted { .. } | Self::Changed { .. } => Kind::Stale,
             Self::NotOurs { .. }
             | Self::Features { .. }
             | Self::TransactionRetention { .. }
+            | Self::LogRetention { .. }
+            | Self::Fenced { .. }
+            | Self::Restored { .. }
             | Self::Schema { .. }
             | Self::Partitioning { .. }
             | Self::Rows { .. }
             | Self::Sequence(_) => Kind::Refused,
-            Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Corrupt { .. } | Self::LogEnds { .. } => Kind::Corrupt,
         }
     }
 

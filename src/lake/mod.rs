@@ -4,9 +4,13 @@
 //!
 //! - [`stores`]: the object store behind a lake's URL; [`durable`], a local one that syncs, and [`deadline`], a limit on
 //!   every call;
-//! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions);
+//! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions), read by
+//!   [`lean`] without the file list;
 //! - [`data`]: sorted batches into Parquet files, uploaded and synced;
-//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long);
+//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long;
+//!   [`retention`]: how long entries have to live);
+//! - [`confirm`]: whether that log is still the table's ([`anchor`]: an entry that vouches for those behind it), without which
+//!   no row may leave our own log; [`fence`]: another process that writes as us;
 //! - [`snapshot`]: the table as of a version, for queries.
 //!
 //! The log's create-only PUT is the only coordination with other writers, and the table's own `txn` actions are the only
@@ -26,7 +30,7 @@ use deltalake::logstore::{StorageConfig, default_logstore};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use penstock_store::TableId;
+use penstock_store::{Incarnation, NodeId, TableId};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
@@ -34,16 +38,21 @@ use uuid::Uuid;
 
 use crate::schema::TableName;
 
+mod anchor;
 mod blocking;
 mod commit;
+mod confirm;
 mod data;
 mod deadline;
 mod definition;
 mod durable;
 mod entry;
 mod error;
+mod fence;
 mod head;
+mod lean;
 mod patience;
+mod retention;
 mod schema;
 mod snapshot;
 mod stores;
@@ -58,6 +67,7 @@ pub use error::{Error, Kind};
 pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
 
+use fence::Fence;
 use patience::Patience;
 use stores::Stores;
 
@@ -76,11 +86,17 @@ pub struct Options {
     /// Limit on every call to the store; default 30s.
     #[serde(with = "humantime_serde")]
     pub call_timeout: Duration,
+    /// How long a look at a table's log is good for: a commit behind a longer pause looks first. Default 60s. Tables whose
+    /// `delta.logRetentionDuration` is not well above it are refused.
+    #[serde(with = "humantime_serde")]
+    pub head_ttl: Duration,
 }
+
+const HEAD_TTL: Duration = Duration::from_secs(60);
 
 impl Default for Options {
     fn default() -> Self {
-        Self { url: None, storage: BTreeMap::new(), call_timeout: Duration::from_secs(30) }
+        Self { url: None, storage: BTreeMap::new(), call_timeout: Duration::from_secs(30), head_ttl: HEAD_TTL }
     }
 }
 
@@ -91,6 +107,7 @@ impl fmt::Debug for Options {
             .field("url", &self.url)
             .field("storage", &self.storage.keys().collect::<Vec<_>>())
             .field("call_timeout", &self.call_timeout)
+            .field("head_ttl", &self.head_ttl)
             .finish()
     }
 }
@@ -126,6 +143,8 @@ fn as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 pub struct Lake {
     stores: Stores,
     patience: Patience,
+    head_ttl: Duration,
+    fence: Arc<Fence>,
     tables: DashMap<TableId, Arc<LakeTable>>,
 }
 
@@ -141,11 +160,18 @@ impl Lake {
     /// # Errors
     /// Of kind `Settings`, or the directory could not be made.
     pub fn open(options: &Options, data_dir: &FilePath) -> Result<Self, Error> {
-        Ok(Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout)))
+        let lake = Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout));
+        Ok(Self { head_ttl: options.head_ttl, ..lake })
     }
 
     fn over(stores: Stores, patience: Patience) -> Self {
-        Self { stores, patience, tables: DashMap::new() }
+        Self { stores, patience, head_ttl: HEAD_TTL, fence: Arc::default(), tables: DashMap::new() }
+    }
+
+    /// Says who writes, before anything is committed: from then on an entry of this start that this process did not put stops
+    /// all tables.
+    pub fn identify(&self, node: NodeId, incarnation: Incarnation) {
+        self.fence.identify(node, incarnation);
     }
 
     /// The directory of all tables; ends with a slash.
@@ -176,6 +202,8 @@ impl Lake {
             store,
             durable: self.stores.durable.as_ref().map(|durable| (Arc::clone(durable), path.join("_delta_log"))),
             patience: self.patience,
+            head_ttl: self.head_ttl,
+            fence: Arc::clone(&self.fence),
         }
     }
 

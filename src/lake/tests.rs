@@ -1,9 +1,13 @@
 //! The lake against real directories (read back with delta-rs) and against a store that misbehaves on demand.
 
 mod commits;
+mod confirms;
 mod data;
 mod faults;
+mod fences;
+mod first_contact;
 mod foreign;
+mod holes;
 mod settings;
 mod snapshots;
 mod support;

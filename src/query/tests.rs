@@ -92,8 +92,8 @@ impl Kit {
         self.store.append(vec![slice]).expect("should be a record").wait().await.expect("should append");
     }
 
-    /// Seals what is open and commits it to Delta. The rows stay in the store as well.
-    pub async fn commit(&self, table: &Table) -> penstock_store::Commit {
+    /// Seals what is open and puts it into the Delta log, where it is not confirmed yet. The rows stay in the store.
+    pub async fn land(&self, table: &Table) -> penstock_store::Commit {
         let lake_table = self.lake.table(table.id, &table.spec.name);
         let (mut batches, mut sequences) = (Vec::new(), Vec::new());
         for view in self.store.view(table.id).generations {
@@ -114,6 +114,13 @@ impl Kit {
         let commit = Commit { node, incarnation, first_sequence, sequence, spec: &table.spec, adds: &files.adds };
         let version = lake_table.commit(commit).await.expect("should commit").version;
         penstock_store::Commit { table: table.id, incarnation, sequence, version }
+    }
+
+    /// The same, and it is confirmed. The rows stay in the store as well.
+    pub async fn commit(&self, table: &Table) -> penstock_store::Commit {
+        let landed = self.land(table).await;
+        self.lake.table(table.id, &table.spec.name).confirm().await.expect("should confirm");
+        landed
     }
 
     /// The same, and the rows leave the store.

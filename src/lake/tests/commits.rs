@@ -14,7 +14,7 @@ async fn a_first_commit_creates_the_table_and_delta_rs_reads_it() {
     assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [None]);
 
     assert_eq!(ten_rows(&table, 1).await.expect("should commit"), landed(1));
-    assert_eq!(table.published(), Some(1));
+    assert_eq!(table.confirm().await.expect("should confirm"), Some(1));
     assert_eq!(ten_rows(&table, 2).await.expect("should commit"), landed(2));
 
     assert_eq!(rows_by_delta_rs(table.location()).await, 20);
@@ -100,5 +100,5 @@ async fn two_nodes_share_a_table() {
         commit_as(&two, Incarnation(1), sequence..=sequence, &adds).await.expect("should commit");
     }
     assert_eq!(rows_by_delta_rs(one.location()).await, 45);
-    assert_eq!(two.published(), Some(6));
+    assert_eq!(two.confirm().await.expect("should confirm"), Some(6));
 }

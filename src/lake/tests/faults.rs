@@ -160,6 +160,7 @@ async fn an_entry_that_is_visible_and_not_synced_is_no_commit() {
     };
     let table = open();
     ten_rows(&table, 1).await.expect("should commit");
+    table.confirm().await.expect("should confirm");
     let adds = write(&table, 20_000, 10).await;
     switch.store(true, Ordering::SeqCst);
     commit_as(&table, NOW, 2..=2, &adds).await.expect_err("should not be committed");
