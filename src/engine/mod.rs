@@ -29,6 +29,8 @@ use crate::lake::{self, Lake};
 use crate::query::{self, Sql};
 use crate::schema::registry::{Registry, Table};
 
+pub use crate::flush::Decision;
+
 /// How long a stop waits for the history of commits: it is for people, and the tables hold the truth.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -180,6 +182,19 @@ impl Engine {
     /// If it takes longer than `timeout`, or the log has stopped.
     pub async fn flush(&self, tables: &[TableId], timeout: Duration) -> Result<(), FlushError> {
         self.flusher.flush(tables, timeout).await
+    }
+
+    /// The same, and says what is to become of rows that may be in a table already, because the data directory is an older copy.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_deciding(
+        &self,
+        tables: &[TableId],
+        timeout: Duration,
+        decision: Option<Decision>,
+    ) -> Result<(), FlushError> {
+        self.flusher.flush_deciding(tables, timeout, decision).await
     }
 
     /// Checkpoints every log now, and waits for it: afterwards a restart reads next to nothing of them.

@@ -1,4 +1,5 @@
-//! What a table's tasks do: ask the table what it holds, upload a generation, commit what is uploaded. No lock of ours is held.
+//! What a table's tasks do: ask the table what it holds, upload a generation, commit what is uploaded, confirm what was committed.
+//! No lock of ours is held.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use arrow::array::RecordBatch;
 use futures::FutureExt;
 use penstock_store::{Incarnation, Sealed, TableId};
 
+use super::doubt::{self, Decision, Doubt};
 use super::table::Ready;
 use super::{Context, encode};
 use crate::lake::{self, Commit, DataFiles, LakeTable};
@@ -31,6 +33,13 @@ pub enum Error {
     Encode(#[from] encode::Error),
     #[error(transparent)]
     Lake(#[from] lake::Error),
+    #[error("the log does not take what was decided: {0}")]
+    Log(#[from] penstock_store::AppendError),
+    /// A commit that the log had taken is not in the table.
+    #[error(
+        "sequence {sequence} of start {incarnation} was committed and is not in the table, which stands at {held:?}"
+    )]
+    Vanished { incarnation: Incarnation, sequence: u64, held: Option<u64> },
     /// A defect; only the table that met it has to wait.
     #[error("it panicked: {0}")]
     Panicked(String),
@@ -39,7 +48,12 @@ pub enum Error {
 impl Error {
     /// Whether the table holds other rows than we believed, and has to be asked again.
     pub fn is_stale(&self) -> bool {
-        matches!(self, Self::Lake(error) if error.kind() == lake::Kind::Stale)
+        self.is_void() || matches!(self, Self::Lake(error) if error.kind() == lake::Kind::Stale)
+    }
+
+    /// Whether files that are uploaded may be gone.
+    pub fn is_void(&self) -> bool {
+        matches!(self, Self::Lake(lake::Error::Changed { .. }) | Self::Vanished { .. })
     }
 }
 
@@ -65,17 +79,48 @@ pub struct Holdings {
     pub version: Option<u64>,
     /// The highest sequence of each incarnation.
     pub sequences: Vec<(Incarnation, Option<u64>)>,
+    /// The highest sequence of each incarnation that somebody has decided to let go.
+    pub dropped: Vec<(Incarnation, u64)>,
 }
 
-/// Asks the table which sequences it holds.
+/// Asks the table which sequences it holds, and refuses it if it holds some that were never sealed here, unless somebody has decided
+/// what is to become of the rows.
 ///
 /// # Errors
 /// [`Error`]; nothing is known then.
-pub async fn resolve(context: &Context, table: TableId, incarnations: &[Incarnation]) -> Result<Holdings, Error> {
+pub async fn resolve(
+    context: &Context,
+    table: TableId,
+    incarnations: &[Incarnation],
+    decision: Option<Decision>,
+) -> Result<Holdings, Error> {
     let (_, lake_table) = open(context, table)?;
-    let sequences = lake_table.resolve(incarnations, context.store.node()).await?;
+    let node = context.store.node();
+    let sequences = lake_table.resolve(incarnations, node).await?;
     let sequences = incarnations.iter().copied().zip(sequences).collect();
-    Ok(Holdings { version: lake_table.published(), sequences })
+    let mut holdings = Holdings { version: lake_table.published(), sequences, dropped: Vec::new() };
+    let standings = lake_table.standings(node).await;
+    // MUST AFTER the table was read: what is sealed and committed in between is then known here.
+    let history = context.store.seal_history(table);
+    let doubts = doubt::doubts(node, &standings, &history);
+    let Some(first) = doubts.first() else { return Ok(holdings) };
+    let Some(decision) = decision else {
+        let location = lake_table.location().to_string();
+        let Doubt { app, committed, sealed } = first.clone();
+        return Err(lake::Error::Restored { location, app, committed, sealed }.into());
+    };
+    tracing::warn!(%table, ?decision, ?doubts, "rows in doubt were decided about");
+    for doubt in doubts {
+        let Some(incarnation) = doubt.incarnation() else { continue };
+        let (sequence, version) = (doubt.committed, holdings.version.unwrap_or_default());
+        // From here on the directory knows of these commits, and is in doubt no longer.
+        context.store.commit(penstock_store::Commit { table, incarnation, sequence, version }).wait().await?;
+    }
+    if decision == Decision::Drop {
+        let sealed = history.starts.iter().filter(|(incarnation, _)| incarnations.contains(incarnation));
+        holdings.dropped = sealed.map(|(incarnation, progress)| (*incarnation, progress.sealed)).collect();
+    }
+    Ok(holdings)
 }
 
 /// Decodes, sorts, encodes and uploads. What is uploaded is in no table yet.
@@ -98,11 +143,19 @@ pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Err
     Ok(lake_table.write_data(&table.spec, batches, &context.options.file_settings()).await?)
 }
 
-/// Commits what is ready.
+/// What became of a commit.
+#[derive(Debug)]
+pub struct Done {
+    pub committed: lake::Committed,
+    /// It is in the table, for certain.
+    pub confirmed: bool,
+}
+
+/// Commits what is ready, and confirms it at once where that costs next to nothing.
 ///
 /// # Errors
 /// [`Error`]; the commit may have landed all the same, which the next attempt finds out.
-pub async fn commit(context: &Context, table: TableId, ready: &Ready) -> Result<lake::Committed, Error> {
+pub async fn commit(context: &Context, table: TableId, ready: &Ready) -> Result<Done, Error> {
     let (table, lake_table) = open(context, table)?;
     let request = Commit {
         node: context.store.node(),
@@ -112,5 +165,34 @@ pub async fn commit(context: &Context, table: TableId, ready: &Ready) -> Result<
         spec: &table.spec,
         adds: &ready.files.adds,
     };
-    Ok(lake_table.commit(request).await?)
+    let committed = lake_table.commit(request).await?;
+    if !lake_table.is_local() {
+        return Ok(Done { committed, confirmed: false });
+    }
+    match confirmed(context, &lake_table, &[(ready.incarnation, ready.sequence)]).await {
+        Ok(()) => Ok(Done { committed, confirmed: true }),
+        Err(Error::Lake(error)) if error.kind() == lake::Kind::Unavailable => Ok(Done { committed, confirmed: false }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks whether what was committed is in the table: the highest sequence of each incarnation.
+///
+/// # Errors
+/// [`Error`]; it may not be, and files that were uploaded may be gone, if the error [is void](Error::is_void).
+pub async fn confirm(context: &Context, table: TableId, landed: &[(Incarnation, u64)]) -> Result<(), Error> {
+    let (_, lake_table) = open(context, table)?;
+    confirmed(context, &lake_table, landed).await
+}
+
+async fn confirmed(context: &Context, lake_table: &LakeTable, landed: &[(Incarnation, u64)]) -> Result<(), Error> {
+    let incarnations: Vec<Incarnation> = landed.iter().map(|(incarnation, _)| *incarnation).collect();
+    let held = lake_table.resolve(&incarnations, context.store.node()).await?;
+    // That the log was replaced is told once, to whoever asks first. The rows leave our log for what the table says, not for what it
+    // did not say.
+    let missing = landed.iter().zip(held).find(|((_, sequence), held)| *held < Some(*sequence));
+    missing.map_or(Ok(()), |((incarnation, sequence), held)| {
+        let (incarnation, sequence) = (*incarnation, *sequence);
+        Err(Error::Vanished { incarnation, sequence, held })
+    })
 }

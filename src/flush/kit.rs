@@ -7,6 +7,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 use deltalake::datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
 use penstock_store::fs::MemoryFileSystem;
 use penstock_store::{Bucket, Define, Options as StoreOptions, Sealed, SliceInput, Store, TableId};
 use tempfile::TempDir;
@@ -40,6 +42,18 @@ impl Kit {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("should make a directory");
         Self::over(MemoryFileSystem::new(), Arc::new(dir), Arc::new(Registry::default()))
+    }
+
+    /// The lake is in memory: as on an object store, and unlike in a directory, a commit waits to be confirmed.
+    pub fn remote() -> Self {
+        let options = lake::Options { url: Some("memory:///lake".to_owned()), ..lake::Options::default() };
+        let lake = Lake::open(&options, Path::new("/")).expect("should open the lake");
+        Self { lake: Arc::new(lake), ..Self::new() }
+    }
+
+    /// Another data directory, with the same lake and the same tables.
+    pub fn with_data(&self, fs: MemoryFileSystem) -> Self {
+        Self::over(fs, Arc::clone(&self.dir), Arc::clone(&self.registry))
     }
 
     fn over(fs: MemoryFileSystem, dir: Arc<TempDir>, registry: Arc<Registry>) -> Self {
@@ -123,6 +137,28 @@ impl Kit {
 
     pub fn unflushed_rows(&self, table: TableId) -> u64 {
         self.store.view(table).generations.iter().map(|g| g.totals().rows).sum()
+    }
+
+    /// The handle on the table.
+    pub fn lake_table(&self, table: TableId) -> Arc<lake::LakeTable> {
+        let known = self.registry.by_id(table).expect("should be known");
+        self.lake.table(table, &known.spec.name)
+    }
+
+    /// Drops the table as somebody outside.
+    pub async fn drop_table(&self, table: TableId) {
+        let snapshot = self.lake_table(table).snapshot(None).await.expect("should read").expect("should be there");
+        let store = snapshot.log_store().object_store(None);
+        let all: Vec<_> = store.list(None).try_collect().await.expect("should list");
+        for meta in all {
+            store.delete(&meta.location).await.expect("should remove");
+        }
+    }
+
+    /// Rows of the table's newest version, by its statistics.
+    pub async fn rows_in_lake(&self, table: TableId) -> u64 {
+        let snapshot = self.lake_table(table).snapshot(None).await.expect("should read");
+        snapshot.map_or(0, |snapshot| snapshot.rows().expect("should have statistics"))
     }
 
     /// Where the table's Delta log lies.

@@ -6,11 +6,13 @@
 //! - [`scheduler`]: one task that looks at the store, asks the policy, starts jobs, and owns all their state;
 //! - [`ring`]: whose turn it is;
 //! - [`table`]: one table's queue: strictly in seal order, consecutive ready generations in one commit;
-//! - [`job`]: the jobs themselves: resolve, upload, commit;
+//! - [`job`]: the jobs themselves: resolve, upload, commit, confirm;
+//! - [`doubt`]: whether the data directory is an older copy; a pure function;
 //! - [`encode`]: a generation's rows in file order.
 //!
 //! Absent here: the Delta log itself (`lake`), who may send (`admission`).
 
+mod doubt;
 pub mod encode;
 mod job;
 pub mod policy;
@@ -33,6 +35,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::lake::{FileSettings, Lake};
 use crate::schema::registry::Registry;
 
+pub use doubt::Decision;
 pub use scheduler::TableProgress;
 
 /// The `[flush]` settings.
@@ -59,6 +62,10 @@ pub struct Options {
     pub target_file_bytes: bytesize::ByteSize,
     /// zstd level of the data files, 1 to 22. Default 1.
     pub zstd_level: i32,
+    /// How long a commit on an object store waits for others before the table's log is looked at, which has to confirm it before
+    /// its rows leave the log. On a local lake each commit is confirmed at once. Default 2s.
+    #[serde(with = "humantime_serde")]
+    pub confirm_delay: Duration,
     /// How long a shutdown may go on flushing; what is left then is checkpointed. Default 20s.
     #[serde(with = "humantime_serde")]
     pub shutdown_timeout: Duration,
@@ -75,6 +82,7 @@ impl Default for Options {
             seal_bytes: bytesize::ByteSize::mib(64),
             target_file_bytes: bytesize::ByteSize::mib(256),
             zstd_level: 1,
+            confirm_delay: Duration::from_secs(2),
             shutdown_timeout: Duration::from_secs(20),
         }
     }
@@ -168,6 +176,7 @@ impl Flusher {
     ) -> std::io::Result<Self> {
         let (control, control_handle) = Threads::start(2, "penstock-flush")?;
         let (encoders, encoders_handle) = Threads::start(options.threads, "penstock-encode")?;
+        lake.identify(store.node(), store.incarnation());
         let context = Arc::new(Context { store, lake, registry, options });
         let shared = Arc::new(scheduler::Shared::default());
         let (ours, theirs) = (Arc::clone(&context), Arc::clone(&shared));
@@ -186,6 +195,19 @@ impl Flusher {
     /// # Errors
     /// [`FlushError::Timeout`] with what is left; it goes on being flushed in the background.
     pub async fn flush(&self, tables: &[TableId], timeout: Duration) -> Result<(), FlushError> {
+        self.flush_deciding(tables, timeout, None).await
+    }
+
+    /// The same, and says what is to become of rows that are in doubt, because the data directory is an older copy.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_deciding(
+        &self,
+        tables: &[TableId],
+        timeout: Duration,
+        decision: Option<Decision>,
+    ) -> Result<(), FlushError> {
         let deadline = Instant::now() + timeout.min(MAX_WAIT);
         let mut wanted: HashMap<TableId, HashSet<Lsn>> = HashMap::new();
         let mut seals = Vec::new();
@@ -199,6 +221,10 @@ impl Flusher {
             }
         }
         let sealed = timeout_at(deadline, futures::future::try_join_all(seals)).await;
+        // MUST AFTER the seals: the decision is about all rows that there are, and what is sealed later would be flushed.
+        if let (Some(decision), Ok(Ok(_))) = (decision, &sealed) {
+            self.shared.decide(wanted.keys().copied(), decision);
+        }
         self.shared.demand(wanted.keys().copied());
         if let Ok(sealed) = sealed {
             drop(sealed?);

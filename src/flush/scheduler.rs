@@ -21,9 +21,9 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::policy::{Candidate, seal_reason};
 use super::ring::Ring;
-use super::table::{Queue, Ready};
-use super::{Context, Flushed, job};
-use crate::lake::{self, DataFiles};
+use super::table::{Landed, Queue, Ready};
+use super::{Context, Decision, Flushed, job};
+use crate::lake::DataFiles;
 
 /// How often the store is looked at, at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -51,6 +51,8 @@ pub struct Shared {
     pub tables: DashMap<TableId, TableProgress>,
     /// Tables that are to be flushed now, also where they wait after a failure.
     demanded: Mutex<HashSet<TableId>>,
+    /// What is to become of rows that are in doubt, until the table was asked.
+    decisions: Mutex<HashMap<TableId, Decision>>,
     nudge: Notify,
     stop: watch::Sender<bool>,
 }
@@ -60,6 +62,11 @@ impl Shared {
     pub fn demand(&self, tables: impl Iterator<Item = TableId>) {
         self.demanded.lock().extend(tables);
         self.nudge.notify_one();
+    }
+
+    /// Says what is to become of the rows of these tables that are in doubt.
+    pub fn decide(&self, tables: impl Iterator<Item = TableId>, decision: Decision) {
+        self.decisions.lock().extend(tables.map(|table| (table, decision)));
     }
 
     /// Ends the scheduler and its tasks.
@@ -74,7 +81,8 @@ pub type Relief = Arc<dyn Fn() -> u64 + Send + Sync>;
 enum Event {
     Sealed(Result<(), AppendError>),
     Uploaded { sealed: Sealed, result: Result<DataFiles, job::Error> },
-    Committed { table: TableId, ready: Ready, result: Result<lake::Committed, job::Error> },
+    Committed { table: TableId, ready: Ready, result: Result<job::Done, job::Error> },
+    Confirmed { table: TableId, result: Result<(), job::Error> },
     Resolved { table: TableId, result: Result<job::Holdings, job::Error> },
     Recorded,
 }
@@ -90,6 +98,10 @@ struct Scheduler {
     lake_turns: Ring,
     upload_turns: Ring,
     paused: HashSet<TableId>,
+    /// Tables with commits that are not confirmed.
+    unconfirmed: HashSet<TableId>,
+    /// The node wants room: nothing waits to be confirmed.
+    eager: bool,
     tasks: JoinSet<Event>,
     at_lake: usize,
     uploads: usize,
@@ -135,6 +147,8 @@ impl Scheduler {
             lake_turns: Ring::default(),
             upload_turns: Ring::default(),
             paused: HashSet::new(),
+            unconfirmed: HashSet::new(),
+            eager: false,
             tasks: JoinSet::new(),
             at_lake: 0,
             uploads: 0,
@@ -169,6 +183,7 @@ impl Scheduler {
             }
         }
         self.end_pauses(began);
+        self.wake_unconfirmed(began);
         if may_seal {
             self.seal_due(&summaries, began);
             self.next_look = tokio::time::Instant::now() + TICK.max(began.elapsed() * LOOK_SHARE);
@@ -176,12 +191,14 @@ impl Scheduler {
     }
 
     fn seal_due(&mut self, summaries: &[TableSummary], now: Instant) {
+        let relief = (self.relief)();
+        self.eager = relief > 0;
         if self.sealing || self.no_seal_before.is_some_and(|then| now < then) {
             return;
         }
         // What is on its way already may be enough: sealing more would only make small files.
         let moving: u64 = self.queues.values().map(Queue::moving_bytes).sum();
-        let mut wanted = (self.relief)().saturating_sub(moving);
+        let mut wanted = relief.saturating_sub(moving);
         let mut open: Vec<&Arc<Generation>> = summaries.iter().flat_map(|s| &s.open).collect();
         if wanted > 0 {
             open.sort_by_cached_key(|generation| Reverse(generation.totals().bytes));
@@ -221,6 +238,15 @@ impl Scheduler {
         }
     }
 
+    /// Time has passed: commits of some tables have waited for long enough.
+    fn wake_unconfirmed(&mut self, now: Instant) {
+        let (queues, delay, eager) = (&self.queues, self.context.options.confirm_delay, self.eager);
+        let at = |table: &TableId| queues.get(table).and_then(|queue| queue.confirm_at(now, delay, eager));
+        let due: Vec<TableId> =
+            self.unconfirmed.iter().copied().filter(|t| at(t).is_some_and(|at| at <= now)).collect();
+        due.into_iter().for_each(|table| self.wake(table));
+    }
+
     /// Something happened to the table: it may have work.
     fn wake(&mut self, table: TableId) {
         self.lake_turns.push(table);
@@ -247,7 +273,16 @@ impl Scheduler {
     fn start_at_lake(&mut self, table: TableId, now: Instant) {
         let Some(queue) = self.queues.get_mut(&table) else { return };
         let context = Arc::clone(&self.context);
-        if let Some(ready) = queue.ready(now) {
+        let confirm_at = queue.confirm_at(now, context.options.confirm_delay, self.eager);
+        if confirm_at.is_some_and(|at| at <= now) {
+            queue.busy = true;
+            self.at_lake += 1;
+            let landed = queue.unconfirmed();
+            self.tasks.spawn(async move {
+                let result = job::guarded(job::confirm(&context, table, &landed)).await;
+                Event::Confirmed { table, result }
+            });
+        } else if let Some(ready) = queue.ready(now) {
             queue.busy = true;
             self.at_lake += 1;
             self.tasks.spawn(async move {
@@ -258,8 +293,9 @@ impl Scheduler {
             queue.busy = true;
             self.at_lake += 1;
             let incarnations = queue.incarnations();
+            let decision = self.shared.decisions.lock().get(&table).copied();
             self.tasks.spawn(async move {
-                let result = job::guarded(job::resolve(&context, table, &incarnations)).await;
+                let result = job::guarded(job::resolve(&context, table, &incarnations, decision)).await;
                 Event::Resolved { table, result }
             });
         }
@@ -301,28 +337,59 @@ impl Scheduler {
                 self.left_lake(table);
                 match result {
                     Ok(holdings) => self.resolved(table, holdings),
-                    Err(error) => self.failed(table, &error),
+                    Err(error) => self.stale_or_failed(table, &error),
                 }
             }
             Event::Committed { table, ready, result } => {
                 self.left_lake(table);
                 match result {
-                    Ok(done) => {
-                        let bytes = if done.adopted { 0 } else { ready.files.bytes };
-                        let (incarnation, sequence) = (ready.incarnation, ready.sequence);
-                        self.release(Commit { table, incarnation, sequence, version: done.version }, bytes);
-                    }
-                    // A part is in the table already, from an attempt that landed late. To ask again settles at least that part.
-                    Err(error) if error.is_stale() => {
-                        tracing::info!(%table, %error, "asking the table again");
-                        if let Some(queue) = self.queues.get_mut(&table) {
-                            queue.resolved = false;
-                        }
-                    }
-                    Err(error) => self.failed(table, &error),
+                    Ok(done) => self.landed(table, &ready, &done),
+                    Err(error) => self.stale_or_failed(table, &error),
+                }
+            }
+            Event::Confirmed { table, result } => {
+                self.left_lake(table);
+                match result {
+                    Ok(()) => self.confirmed(table),
+                    Err(error) => self.stale_or_failed(table, &error),
                 }
             }
         }
+    }
+
+    /// The log took a commit. MUST NOT be released before it is confirmed: the PUT may have gone into a hole.
+    fn landed(&mut self, table: TableId, ready: &Ready, done: &job::Done) {
+        let Some(queue) = self.queues.get_mut(&table) else { return };
+        let bytes = if done.committed.adopted { 0 } else { ready.files.bytes };
+        let (incarnation, sequence, version) = (ready.incarnation, ready.sequence, done.committed.version);
+        queue.landed(Landed { incarnation, sequence, version, bytes }, Instant::now());
+        self.unconfirmed.insert(table);
+        if done.confirmed {
+            self.confirmed(table);
+        }
+    }
+
+    fn confirmed(&mut self, table: TableId) {
+        self.unconfirmed.remove(&table);
+        let landed = self.queues.get_mut(&table).map(Queue::confirmed).unwrap_or_default();
+        for Landed { incarnation, sequence, version, bytes } in landed {
+            self.release(Commit { table, incarnation, sequence, version }, bytes);
+        }
+    }
+
+    /// Either the table holds other rows than we believed, and is asked again, or it has to wait.
+    fn stale_or_failed(&mut self, table: TableId, error: &job::Error) {
+        if !error.is_stale() {
+            return self.failed(table, error);
+        }
+        tracing::info!(%table, %error, "asking the table again");
+        if let Some(queue) = self.queues.get_mut(&table) {
+            if error.is_void() {
+                queue.void();
+            }
+            queue.resolved = false;
+        }
+        self.wake(table);
     }
 
     fn left_lake(&mut self, table: TableId) {
@@ -339,8 +406,25 @@ impl Scheduler {
                 self.release(Commit { table, incarnation, sequence, version }, 0);
             }
         }
+        for (incarnation, sequence) in holdings.dropped {
+            let version = holdings.version.unwrap_or_default();
+            self.let_go(Commit { table, incarnation, sequence, version });
+        }
+        self.shared.decisions.lock().remove(&table);
+        self.unconfirmed.remove(&table);
         if let Some(queue) = self.queues.get_mut(&table) {
-            queue.resolved = true;
+            queue.asked();
+        }
+    }
+
+    /// Somebody has decided that rows in doubt are not to be flushed. What they hold no longer counts, as if it were committed.
+    fn let_go(&mut self, commit: Commit) {
+        let Commit { table, incarnation, sequence, .. } = commit;
+        let dropped = self.queues.get_mut(&table).map(|q| q.committed(incarnation, sequence)).unwrap_or_default();
+        if dropped.generations > 0 {
+            tracing::warn!(%table, %incarnation, sequence, rows = dropped.rows, "rows in doubt were dropped, as decided");
+            let pending = self.context.store.commit(commit);
+            self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));
         }
     }
 
@@ -351,7 +435,7 @@ impl Scheduler {
         if released.generations == 0 {
             return;
         }
-        // MUST AFTER the lake published a version that holds the commit (it does so before it returns): a reader that no longer
+        // MUST AFTER the lake published a version that holds the commit (it does so when it confirms): a reader that no longer
         // finds the rows in the store has to find them in its snapshot. Durable a little later; until then a restart asks the table.
         let pending = self.context.store.commit(commit);
         self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));

@@ -1,7 +1,8 @@
 //! One table's generations between seal and commit.
 //!
 //! Uploads may end in any order; commits go strictly in seal order, so a generation waits for those before it. What is ready from
-//! the front on, under one incarnation, goes into one commit: the fixed cost of a commit is shared.
+//! the front on, under one incarnation, goes into one commit: the fixed cost of a commit is shared. What has landed stays, in
+//! front, until a look at the table's log has confirmed it; one look does for many commits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,12 +17,17 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Most generations in one commit, which bounds its size. No more than these are uploaded ahead either: a table that cannot commit
 /// must not fill the lake with files that nothing refers to.
 const MAX_GENERATIONS: usize = 256;
+/// Commits that wait for one look at the log, at most.
+const MAX_UNCONFIRMED: usize = 8;
 
 #[derive(Debug)]
 enum Stage {
     Waiting,
     Uploading,
+    /// Begun before the table was replaced: the files may have gone with it.
+    Void,
     Ready(DataFiles),
+    Landed,
 }
 
 #[derive(Debug)]
@@ -40,6 +46,17 @@ pub struct Ready {
     /// Highest sequence.
     pub sequence: u64,
     pub files: DataFiles,
+}
+
+/// A commit that the log took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landed {
+    pub incarnation: Incarnation,
+    /// Highest sequence.
+    pub sequence: u64,
+    pub version: u64,
+    /// Of the data files.
+    pub bytes: u64,
 }
 
 /// What left a queue because the table holds it.
@@ -63,6 +80,12 @@ pub struct Queue {
     pub busy: bool,
     failures: u32,
     paused_until: Option<Instant>,
+    /// Commits that are not confirmed, in order.
+    landed: Vec<Landed>,
+    /// When the first of them landed.
+    landed_at: Option<Instant>,
+    /// Somebody waits for all that is here.
+    hurry: bool,
 }
 
 impl Queue {
@@ -109,8 +132,18 @@ impl Queue {
     /// Notes how an upload ended. The files of a generation that has left meanwhile are not needed.
     pub fn uploaded(&mut self, sealed: &Sealed, files: Option<DataFiles>) {
         if let Some(entry) = self.entries.iter_mut().find(|e| e.sealed.seal == sealed.seal) {
+            let files = files.filter(|_| matches!(entry.stage, Stage::Uploading));
             entry.stage = files.map_or(Stage::Waiting, Stage::Ready);
         }
+    }
+
+    /// Behind what has landed.
+    fn left(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().skip_while(|e| matches!(e.stage, Stage::Landed))
+    }
+
+    fn has_ready(&self) -> bool {
+        self.left().next().is_some_and(|e| matches!(e.stage, Stage::Ready(_)))
     }
 
     /// What can be committed now: the ready generations at the front.
@@ -118,10 +151,10 @@ impl Queue {
         if self.busy || !self.resolved || self.is_paused(now) {
             return None;
         }
-        let first = self.entries.front()?.sealed.seal;
+        let first = self.left().next()?.sealed.seal;
         let (incarnation, first_sequence) = (first.incarnation, first.sequence);
         let mut ready = Ready { incarnation, first_sequence, sequence: 0, files: DataFiles::default() };
-        for entry in self.entries.iter().take(MAX_GENERATIONS) {
+        for entry in self.left().take(MAX_GENERATIONS) {
             let Stage::Ready(files) = &entry.stage else { break };
             if entry.sealed.seal.incarnation != incarnation {
                 break;
@@ -132,6 +165,68 @@ impl Queue {
             ready.files.bytes += files.bytes;
         }
         (ready.sequence > 0).then_some(ready)
+    }
+
+    /// The log took a commit. What is in it stays until that is confirmed.
+    pub fn landed(&mut self, landed: Landed, now: Instant) {
+        let covered = |e: &&mut Entry| {
+            e.sealed.seal.incarnation == landed.incarnation && e.sealed.seal.sequence <= landed.sequence
+        };
+        self.entries.iter_mut().filter(covered).for_each(|e| e.stage = Stage::Landed);
+        self.landed.push(landed);
+        self.landed_at.get_or_insert(now);
+        self.failures = 0;
+        self.paused_until = None;
+    }
+
+    /// When the log is to be looked at; at once if `eager`. None if nothing has landed, or the table cannot be asked now.
+    pub fn confirm_at(&self, now: Instant, delay: Duration, eager: bool) -> Option<Instant> {
+        let landed_at = self.landed_at.filter(|_| !self.busy && self.resolved && !self.is_paused(now))?;
+        // Whoever waits waits for all of it: what is ready goes first, and shares the look.
+        let hurry = eager || (self.hurry && !self.has_ready());
+        let at_once = hurry || self.landed.len() >= MAX_UNCONFIRMED;
+        Some(if at_once { landed_at } else { landed_at + delay })
+    }
+
+    /// What waits to be confirmed: the highest sequence of each incarnation.
+    pub fn unconfirmed(&self) -> Vec<(Incarnation, u64)> {
+        let mut highest: Vec<(Incarnation, u64)> = Vec::new();
+        for Landed { incarnation, sequence, .. } in &self.landed {
+            match highest.last_mut().filter(|(last, _)| last == incarnation) {
+                Some((_, known)) => *known = (*known).max(*sequence),
+                None => highest.push((*incarnation, *sequence)),
+            }
+        }
+        highest
+    }
+
+    /// The log was looked at: what has landed is in the table.
+    pub fn confirmed(&mut self) -> Vec<Landed> {
+        self.landed_at = None;
+        std::mem::take(&mut self.landed)
+    }
+
+    /// The table was asked: what landed and was not released is not in it.
+    pub fn asked(&mut self) {
+        self.resolved = true;
+        self.landed_at = None;
+        self.landed.clear();
+        let landed = self.entries.iter_mut().filter(|e| matches!(e.stage, Stage::Landed));
+        landed.for_each(|e| e.stage = Stage::Waiting);
+    }
+
+    /// The table's log was replaced: what has landed may not be in it, and files that were uploaded may be gone. To look for each
+    /// would not do, as a look says nothing about the next moment: everything is uploaded again, under new names.
+    pub fn void(&mut self) {
+        self.resolved = false;
+        for entry in &mut self.entries {
+            entry.stage = match std::mem::replace(&mut entry.stage, Stage::Waiting) {
+                Stage::Uploading | Stage::Void => Stage::Void,
+                Stage::Waiting | Stage::Ready(_) | Stage::Landed => Stage::Waiting,
+            };
+        }
+        self.landed_at = None;
+        self.landed.clear();
     }
 
     /// Lets go of what the table holds.
@@ -151,6 +246,7 @@ impl Queue {
             self.failures = 0;
             self.paused_until = None;
         }
+        self.hurry &= !self.entries.is_empty();
         released
     }
 
@@ -167,6 +263,7 @@ impl Queue {
     /// Ends the pause after a failure: somebody asks for a flush now.
     pub fn retry_now(&mut self) {
         self.paused_until = None;
+        self.hurry = !self.entries.is_empty();
     }
 
     /// Whether the table waits after a failure.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::Decision;
 use crate::schema::{ColumnSpec, TableName, TableSpec, TimeUnit};
 
 /// Body of `PUT /v1/tables/{table}`.
@@ -60,6 +61,9 @@ pub struct Appended {
 pub struct FlushRequest<'a> {
     pub tables: Option<&'a [TableName]>,
     pub timeout: &'a str,
+    /// Left out where nothing is decided: an older server knows no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Decision>,
 }
 
 /// Answer to `POST /v1/flush`.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::flush::Options;
 use crate::flush::kit::{Kit, on_demand};
-use crate::lake::Lake;
+use crate::lake::{self, Lake};
 
 fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     relieved(kit, options, 0)
@@ -269,4 +269,161 @@ async fn a_commit_record_that_finds_no_space_is_written_later() {
     kit.fs.set_capacity(u64::MAX);
     tokio::time::timeout(BACK_OFF * 20, recording).await.expect("should be recorded");
     assert_eq!(kit.unflushed_rows(table), 0);
+}
+
+fn unhurried() -> Options {
+    Options { confirm_delay: Duration::from_secs(3600), ..on_demand() }
+}
+
+#[tokio::test]
+async fn rows_stay_until_their_commit_is_confirmed() {
+    let kit = Kit::remote();
+    let table = kit.table("cpu").await;
+    kit.append(table, 0, 0..3).await;
+    kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, unhurried());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!((kit.rows_in_lake(table).await, kit.unflushed_rows(table)), (3, 3));
+    assert_eq!(kit.lake_table(table).published(), Some(0));
+    assert!(heard.try_recv().is_err());
+
+    scheduler.shared.demand([table].into_iter());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!((kit.rows_in_lake(table).await, kit.unflushed_rows(table)), (3, 0));
+    let flushed = heard.try_recv().expect("should tell of the commit");
+    assert_eq!((flushed.version, flushed.rows), (1, 3));
+    assert!(flushed.bytes > 0);
+}
+
+#[tokio::test]
+async fn a_commit_is_confirmed_after_a_while_and_when_room_is_wanted() {
+    for (delay, relief) in [(Duration::ZERO, 0), (Duration::from_secs(3600), 1)] {
+        let kit = Kit::remote();
+        let table = kit.table("cpu").await;
+        kit.append(table, 0, 0..3).await;
+        kit.seal(table).await;
+        let (mut scheduler, _heard) = relieved(&kit, Options { confirm_delay: delay, ..on_demand() }, relief);
+        scheduler.look(true);
+        scheduler.settle().await;
+        scheduler.look(true);
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 0, "{delay:?}, {relief}");
+    }
+}
+
+/// The table is dropped at each moment between the upload and the confirmation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_dropped_under_our_feet_gets_all_that_was_not_released() {
+    for drop_at in ["uploaded", "landed"] {
+        let kit = Kit::remote();
+        let table = kit.table("cpu").await;
+        let (mut scheduler, _heard) = scheduler(&kit, unhurried());
+        for hour in 0..2 {
+            kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+        }
+        kit.seal(table).await;
+        scheduler.look(false);
+        scheduler.settle().await;
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 0);
+
+        kit.append(table, 3, 15..20).await;
+        kit.seal(table).await;
+        scheduler.look(false);
+        if drop_at == "uploaded" {
+            scheduler.start_work();
+            let upload = scheduler.next().await;
+            kit.drop_table(table).await;
+            scheduler.handle(upload);
+            scheduler.settle().await;
+        } else {
+            scheduler.settle().await;
+            kit.drop_table(table).await;
+        }
+        assert_eq!(kit.unflushed_rows(table), 5, "{drop_at}");
+        for _ in 0..2 {
+            scheduler.shared.demand([table].into_iter());
+            scheduler.look(false);
+            scheduler.settle().await;
+        }
+        assert_eq!(kit.unflushed_rows(table), 0, "{drop_at}");
+        assert_eq!(kit.rows_in_lake(table).await, 5, "what was dropped was dropped; {drop_at}");
+        let snapshot = kit.lake_table(table).snapshot(None).await.expect("should read").expect("should be there");
+        let store = snapshot.log_store().object_store(None);
+        for file in snapshot.eager().log_data().iter() {
+            let path = file.path().into_owned();
+            object_store::ObjectStoreExt::head(&*store, &path.into()).await.expect("the file should be there");
+        }
+    }
+}
+
+/// A data directory and a copy of it, taken while the original had five rows in a table that it sealed and committed later. In the
+/// other table it had none.
+async fn copied() -> (Kit, Kit, [TableId; 2]) {
+    let kit = Kit::new();
+    let tables = [kit.table("cpu").await, kit.table("disk").await];
+    for table in tables {
+        kit.append(table, 0, 0..5).await;
+        kit.seal(table).await;
+    }
+    kit.append(tables[0], 1, 5..10).await;
+    let copy = kit.with_data(kit.fs.snapshot().crash_process());
+    kit.seal(tables[0]).await;
+    let (mut scheduler, _heard) = scheduler(&kit, on_demand());
+    scheduler.look(false);
+    scheduler.settle().await;
+    for table in tables {
+        copy.append(table, 1, 10..12).await;
+    }
+    (kit, copy, tables)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_directory_neither_doubles_nor_loses_what_it_is_in_doubt_about() {
+    let (kit, copy, [table, other]) = copied().await;
+    let (flusher, _heard) = copy.flusher(on_demand());
+    flusher.flush(&[other], Duration::from_secs(30)).await.expect("no doubt about this one");
+    assert_eq!((kit.numbers(other).await.len(), copy.unflushed_rows(other)), (7, 0));
+    let error = flusher.flush(&[table], Duration::from_millis(500)).await.expect_err("should be refused").to_string();
+    assert!(error.contains("restored or cloned") && error.contains("stands at 2 there, and at 1 here"), "{error}");
+    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 12), "nothing goes in, nothing goes");
+    flusher.stop().await;
+    drop(flusher);
+
+    // However often it is started.
+    let mut copy = copy;
+    for _ in 0..6 {
+        copy = copy.restart();
+        copy.append(table, 1, 12..13).await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        flusher.flush(&[table], Duration::from_millis(300)).await.expect_err("should be refused");
+        flusher.stop().await;
+    }
+    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 18));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_doubt_is_kept_or_dropped_as_somebody_decides() {
+    for (decision, in_table) in [(Decision::Keep, 10 + 5 + 2), (Decision::Drop, 10)] {
+        let (kit, copy, [table, other]) = copied().await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        let decided = flusher.flush_deciding(&[table, other], Duration::from_secs(30), Some(decision)).await;
+        decided.expect("should be done");
+        assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (in_table, 0), "{decision:?}");
+        assert_eq!(kit.numbers(other).await.len(), 7, "{decision:?} is not about a table that is in no doubt");
+        flusher.stop().await;
+        drop(flusher);
+
+        let copy = copy.restart();
+        assert_eq!(copy.unflushed_rows(table), 0);
+        copy.append(table, 2, 100..101).await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        flusher.flush(&[table], Duration::from_secs(30)).await.expect("should be in doubt no longer");
+        assert_eq!(kit.numbers(table).await.len(), in_table + 1);
+        flusher.stop().await;
+    }
 }
