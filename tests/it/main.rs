@@ -5,6 +5,7 @@
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
+//! - `replaced`: what others do to our tables and our data directory;
 //! - `cli`: the other commands; `imports`: who may import whom.
 
 mod admission;
@@ -18,6 +19,7 @@ mod imports;
 mod input;
 mod kit;
 mod readers;
+mod replaced;
 mod restart;
 mod s3;
 mod tools;
