@@ -14,7 +14,6 @@
 //! Deliberately not delta-rs's `CommitBuilder`: it lists the log and carries all files through each commit, and does
 //! not look at `txn`.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,11 +22,9 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use penstock_store::{Incarnation, NodeId};
 use uuid::Uuid;
 
-use super::anchor::{Anchor, look};
-use super::definition::Definition;
 use super::entry::{self, Entry, Txn, app_id};
 use super::head::{Books, Head, Landed, State};
-use super::{Error, LakeTable};
+use super::{Error, LakeTable, lean};
 use crate::schema::TableSpec;
 
 /// One or more consecutive sealed generations of one incarnation, as files that are uploaded and synced.
@@ -58,7 +55,7 @@ pub struct Committed {
 }
 
 /// What became of the version that was to be written.
-enum Placed {
+pub(super) enum Placed {
     Landed,
     Taken(Box<Entry>),
 }
@@ -99,6 +96,9 @@ impl LakeTable {
 
         self.contact(books).await?;
         if let State::Missing = books.state {
+            // MUST BEFORE: whoever removed a table, or another one in its place, since the upload has removed the files too. It
+            // happens once in a table's life, so that the calls do not matter.
+            self.check_files(request.adds).await?;
             self.create(books, request.spec, until).await?;
         }
         let State::Known(head) = &mut books.state else { return Err(self.lost_races(0)) };
@@ -124,9 +124,10 @@ impl LakeTable {
             books.open.push((version, attempt.id));
             let mut taken = match self.place(version, &attempt.bytes, attempt.id, attempt.until).await? {
                 Placed::Landed => {
+                    let before = head.txn(&attempt.txn.app);
                     let ours = Entry { txns: vec![attempt.txn.clone()], ..Entry::default() };
                     self.snapshots.note(version, head.absorb(location, version, ours)?);
-                    books.landed.push(Landed { version, id: Some(attempt.id), txn: attempt.txn.clone() });
+                    books.landed.push(Landed { version, id: Some(attempt.id), txn: attempt.txn.clone(), before });
                     books.open.retain(|(open, _)| *open > version);
                     return Ok(Committed { version, adopted: false });
                 }
@@ -163,7 +164,12 @@ impl LakeTable {
             self.settle().await?;
         }
         let id = entry.commit;
-        let landed = entry.txns.iter().filter(of_node).map(|txn| Landed { version, id, txn: txn.clone() });
+        let landed = entry.txns.iter().filter(of_node).map(|txn| Landed {
+            version,
+            id,
+            txn: txn.clone(),
+            before: head.txn(&txn.app),
+        });
         let landed: Vec<Landed> = landed.collect();
         books.landed.extend(landed);
         books.open.retain(|(open, _)| *open > version);
@@ -171,6 +177,15 @@ impl LakeTable {
         self.snapshots.note(version, head.absorb(location, version, entry)?);
         self.check_definition(&head.definition)?;
         Ok(head)
+    }
+
+    async fn check_files(&self, adds: &[Add]) -> Result<(), Error> {
+        for add in adds {
+            if !self.has_file(&add.path).await? {
+                return Err(self.changed(format!("there is no table, and the uploaded file {} is gone", add.path)));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the table holds the sequences already.
@@ -189,28 +204,20 @@ impl LakeTable {
     /// Writes version 0, or opens the table that another node has created in the meantime.
     async fn create(&self, books: &mut Books, spec: &TableSpec, until: Instant) -> Result<(), Error> {
         let id = Uuid::new_v4();
-        let bytes = entry::create(id, self.id, spec);
-        if let Placed::Taken(_) = self.place(0, &bytes, id, until).await? {
-            books.state = State::Unknown;
-            return self.contact(books).await;
+        let placed = self.place(0, &entry::create(id, self.id, spec), id, until).await?;
+        books.state = State::Unknown;
+        if let Placed::Landed = placed {
+            // Where a table was made and cleaned since we looked, version 0 is free too, and no part of it.
+            let reading = lean::read(&self.parts, None).await?;
+            if reading.log.is_some_and(|log| log.checkpoint.is_some()) {
+                self.remove_entry(0).await?;
+            }
         }
-        // Known to be there, whatever happens before it was looked at.
-        books.anchor = Some(Anchor { version: 0, mark: None });
-        let location = self.url().as_str();
-        let Entry { protocol: Some(protocol), metadata: Some(metadata), .. } = Entry::parse(location, 0, &bytes)?
-        else {
-            return Err(Error::Corrupt { location: location.to_owned(), reason: "our version 0".to_owned() });
-        };
-        books.anchor = Some(Anchor { version: 0, mark: look(&self.parts, 0, 0).await?.remove(&0) });
-        let definition = Definition::new(location, protocol, metadata)?;
-        books.state = State::Known(Box::new(Head::new(0, definition, HashMap::new())));
-        books.confirmed_at = Some(Instant::now());
-        self.publish(0);
-        Ok(())
+        self.contact(books).await
     }
 
     /// Puts `bytes` under `version`, until it is known what lies there.
-    async fn place(&self, version: u64, bytes: &Bytes, id: Uuid, until: Instant) -> Result<Placed, Error> {
+    pub(super) async fn place(&self, version: u64, bytes: &Bytes, id: Uuid, until: Instant) -> Result<Placed, Error> {
         let path = entry::path(version);
         let mut tries = 0;
         loop {
@@ -251,7 +258,17 @@ impl LakeTable {
         }
     }
 
-    fn lost_races(&self, version: u64) -> Error {
+    /// Removes an entry that we have put and that is no part of the log.
+    pub(super) async fn remove_entry(&self, version: u64) -> Result<(), Error> {
+        let path = entry::path(version);
+        tracing::warn!(table = %self.url(), version, "removing an entry of ours that is no part of the table's log");
+        match self.parts.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(Error::store("removing", &path, error)),
+        }
+    }
+
+    pub(super) fn lost_races(&self, version: u64) -> Error {
         Error::LostRaces { table: self.url().to_string(), version }
     }
 }

@@ -18,12 +18,10 @@
 
 use std::time::Instant;
 
-use object_store::ObjectStoreExt;
-
 use super::anchor::{Anchor, Mark, look};
 use super::head::{Books, Head, Landed, State};
 use super::lean::{self, Log};
-use super::{Error, LakeTable, entry, retention};
+use super::{Error, LakeTable, retention};
 
 /// Entries behind a gap that are looked into. Ours are few: each one is confirmed soon after it was put.
 const MAX_STRAYS: usize = 256;
@@ -82,7 +80,7 @@ impl LakeTable {
     /// Reads the head from nothing, and finds out what became of the commits that were not confirmed.
     async fn open(&self, books: &mut Books) -> Result<(), Error> {
         let reading = lean::read(&self.parts, self.parts.fence.live()).await?;
-        let Some(log) = reading.log else {
+        let Some(mut log) = reading.log else {
             self.sweep(books, &reading.beyond, None).await?;
             return self.nothing_there(books);
         };
@@ -97,7 +95,16 @@ impl LakeTable {
         // power, and the rows it covers would be dropped from our log as committed.
         self.settle().await?;
 
-        let reason = self.what_changed(books, &log).await?;
+        let mut reason = self.what_changed(books, &log).await?;
+        if reason.is_some()
+            && let Some(stood) = self.undo(books, &log).await?
+        {
+            log.version += 1;
+            let mark = look(&self.parts, log.version, log.version).await?.remove(&log.version);
+            log.tip = Anchor { version: log.version, mark };
+            log.txns.extend(stood);
+            reason = Some("files of what was put are gone".to_owned());
+        }
         books.anchor = Some(log.tip);
         books.confirmed_at = Some(Instant::now());
         books.landed.clear();
@@ -139,7 +146,7 @@ impl LakeTable {
         Ok((!same).then(|| format!("version {} is not what it was", anchor.version)))
     }
 
-    fn changed(&self, reason: String) -> Error {
+    pub(super) fn changed(&self, reason: String) -> Error {
         let table = self.url().to_string();
         tracing::warn!(table, reason, "the log of a table was replaced or cleaned under our feet");
         Error::Changed { table, reason }
@@ -183,12 +190,7 @@ impl LakeTable {
                 foreign = foreign.or(beyond.contains(&version).then_some(version));
                 continue;
             }
-            let path = entry::path(version);
-            tracing::warn!(table = %self.url(), version, "removing an entry of ours that is no part of the table's log");
-            match self.parts.store.delete(&path).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(Error::store("removing", &path, error)),
-            }
+            self.remove_entry(version).await?;
         }
         let Some(version) = foreign else { return Ok(()) };
         let missing = log.map_or(0, |log| log.version + 1);

@@ -67,7 +67,7 @@ pub(super) fn create(commit: Uuid, id: TableId, spec: &TableSpec) -> Bytes {
     lines([info(commit, "CREATE TABLE", parameters, true), protocol, metadata].into_iter())
 }
 
-fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value {
+pub(super) fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value {
     json!({ "commitInfo": {
         "timestamp": now_millis(),
         "operation": operation,
@@ -78,12 +78,12 @@ fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value 
     }})
 }
 
-fn now_millis() -> u64 {
+pub(super) fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn lines(actions: impl Iterator<Item = Value>) -> Bytes {
+pub(super) fn lines(actions: impl Iterator<Item = Value>) -> Bytes {
     actions.map(|action| action.to_string()).collect::<Vec<_>>().join("\n").into()
 }
 

@@ -131,7 +131,9 @@ pub enum Error {
     },
     /// Another live process writes with our application id.
     #[error(
-        "another live process writes as this node and this start ({app}; seen in {table}{}): nothing is flushed any more. It          runs on a copy of this machine or of this process; stop one of them, then restart the other: rows are safe in both logs",
+        "another live process writes as this node and this start ({app}; seen in {table}{}): nothing is flushed any more. It \
+         runs on a copy of this machine or of this process; stop one of them, then restart the other: rows are safe in both \
+         logs",
         .version.map_or_else(String::new, |v| format!(", version {v}"))
     )]
     Fenced {
@@ -144,7 +146,11 @@ pub enum Error {
     },
     /// The table holds rows of this node that its data directory knows nothing of.
     #[error(
-        "{location} holds rows of this node that its data directory never sealed ({app} stands at {committed} there, and at          {sealed} here): the directory was restored or cloned from an older state, and rows that were not flushed at that          time may be in the table already. Nothing is flushed into it until somebody decides: look at the rows with SQL          (they are all visible), then `penstock flush --doubt keep` to flush them all the same, or `--doubt drop` to let          them go"
+        "{location} holds rows of this node that its data directory never sealed ({app} stands at {committed} there, and at \
+         {sealed} here): the directory was restored or cloned from an older state, and rows that were not flushed at that time \
+         may be in the table already. Nothing is flushed into it until somebody decides: look at the rows with SQL (those in \
+         doubt may show twice), then `penstock flush --doubt keep TABLE` to flush them all the same, or `--doubt drop TABLE` to \
+         let them go"
     )]
     Restored {
         /// The table.
@@ -158,7 +164,8 @@ pub enum Error {
     },
     /// The table's log entries do not live long enough.
     #[error(
-        "{location} sets delta.logRetentionDuration = {value:?}: entries have to be kept for at least {least:?}, or a commit          could go into a version that was cleaned away; raise the property, or lower lake.head_ttl"
+        "{location} sets delta.logRetentionDuration = {value:?}: entries have to be kept for at least {least:?}, or a commit \
+         could go into a version that was cleaned away; raise the property, or lower lake.head_ttl"
     )]
     LogRetention {
         /// Where.

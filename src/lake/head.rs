@@ -47,6 +47,8 @@ pub(super) struct Landed {
     pub(super) version: u64,
     pub(super) id: Option<Uuid>,
     pub(super) txn: Txn,
+    /// Where the application id stood before.
+    pub(super) before: Option<u64>,
 }
 
 impl Books {

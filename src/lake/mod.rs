@@ -10,7 +10,7 @@
 //! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long;
 //!   [`retention`]: how long entries have to live);
 //! - [`confirm`]: whether that log is still the table's ([`anchor`]: an entry that vouches for those behind it), without which
-//!   no row may leave our own log; [`fence`]: another process that writes as us;
+//!   no row may leave our own log; [`undo`]: commits whose files are gone; [`fence`]: another process that writes as us;
 //! - [`snapshot`]: the table as of a version, for queries.
 //!
 //! The log's create-only PUT is the only coordination with other writers, and the table's own `txn` actions are the only
@@ -59,6 +59,7 @@ mod stores;
 mod table;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 pub use commit::{Commit, Committed};
 pub use data::{DataFiles, FileSettings};

@@ -8,6 +8,7 @@ mod fences;
 mod first_contact;
 mod foreign;
 mod holes;
+mod outside;
 mod settings;
 mod snapshots;
 mod support;

@@ -29,7 +29,7 @@ fn another_node(objects: &Arc<InMemory>) -> Arc<LakeTable> {
     Faulty::lake_over(objects.clone(), []).0.table(TABLE, &name())
 }
 
-async fn append_as_another(table: &LakeTable, sequences: std::ops::RangeInclusive<u64>) {
+pub async fn append_as_another(table: &LakeTable, sequences: std::ops::RangeInclusive<u64>) {
     for sequence in sequences {
         let adds = write(table, 20_000, 1).await;
         commit_as(table, THEIRS, sequence..=sequence, &adds).await.expect("should commit");
@@ -137,7 +137,7 @@ async fn a_table_made_anew_with_fewer_as_many_and_more_versions() {
 }
 
 /// Somebody else's table, under our name.
-fn their_version(version: u64) -> String {
+pub fn their_version(version: u64) -> String {
     if version > 0 {
         return r#"{"commitInfo":{"operation":"WRITE"}}"#.to_owned();
     }
@@ -254,4 +254,49 @@ async fn queries_read_what_is_before_a_gap_as_long_as_it_is_there() {
     changed(&table).await;
     assert_eq!(rows(&reader).await, Some(2));
     assert_eq!(rows(&table).await, Some(2));
+}
+
+/// Uploaded, dropped, made anew by another node with as many versions, committed: the commit is a part of the new table, and its
+/// file is gone.
+#[tokio::test]
+async fn a_commit_whose_file_went_with_the_old_table_is_taken_back() {
+    let (table, store, objects) = ours(3).await;
+    let adds = write(&table, 20_000, 10).await;
+    store.drop_table().await;
+    let theirs = another_node(&objects);
+    append_as_another(&theirs, 1..=4).await;
+    assert_eq!(commit_as(&table, NOW, 4..=4, &adds).await.expect("should land"), landed(5));
+    assert_eq!(
+        ten_rows(&table, 5).await.expect("should land"),
+        landed(6),
+        "one whose file is there, but behind the other"
+    );
+    append_as_another(&theirs, 5..=5).await;
+    changed(&table).await;
+    assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(3)], "where it stood");
+    assert_eq!((table.published(), rows(&table).await), (Some(8), Some(5)));
+    for sequence in 4..=5 {
+        ten_rows(&table, sequence).await.expect("should commit");
+    }
+    assert_eq!(table.confirm().await.expect("should confirm"), Some(10));
+    assert_eq!(rows(&table).await, Some(5 + 20));
+    let again = another_node(&objects);
+    assert_eq!(again.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(5)]);
+}
+
+/// Version 0 is free as well where somebody made the table, and cleaned its log, since we looked.
+#[tokio::test]
+async fn version_zero_of_a_table_that_was_made_and_cleaned_meanwhile() {
+    let objects = Arc::new(InMemory::new());
+    let (lake, store) = Faulty::lake_over(objects.clone(), []);
+    let table = lake.table(TABLE, &name());
+    assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [None]);
+    let theirs = another_node(&objects);
+    append_as_another(&theirs, 1..=3).await;
+    checkpoint(&theirs).await;
+    store.remove_entries(0..3).await;
+    assert_eq!(ten_rows(&table, 1).await.expect("should commit"), landed(4));
+    assert_eq!(store.versions().await, [3, 4], "ours should not stay below the checkpoint");
+    assert_eq!(table.confirm().await.expect("should confirm"), Some(4));
+    assert_eq!(rows(&table).await, Some(13));
 }

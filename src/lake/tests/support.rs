@@ -208,6 +208,13 @@ impl Faulty {
         self.read_failures.store(count, Ordering::SeqCst);
     }
 
+    /// No more faults.
+    pub fn calm(&self) {
+        self.script.lock().clear();
+        self.read_failures.store(0, Ordering::SeqCst);
+        self.list_failures.store(0, Ordering::SeqCst);
+    }
+
     /// The next listings fail.
     pub fn fail_lists(&self, count: usize) {
         self.list_failures.store(count, Ordering::SeqCst);
