@@ -3,6 +3,7 @@
 //!
 //! - Everything that happens to a table wakes it: it gets a turn at the lake and one at the uploads. What happens costs the same
 //!   however many tables there are; only the look at the store costs by the table, and is paced for it.
+//! - A commit is not the end: [`landing`].
 //! - A table that fails pauses alone. A look never waits: not for a disk, not for the lake.
 //! - If this task itself panics, [`supervise`] begins anew: the store still has every generation, and the tables know what they
 //!   hold.
@@ -21,9 +22,11 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::policy::{Candidate, seal_reason};
 use super::ring::Ring;
-use super::table::{Landed, Queue, Ready};
+use super::table::{Queue, Ready};
 use super::{Context, Decision, Flushed, job};
 use crate::lake::DataFiles;
+
+mod landing;
 
 /// How often the store is looked at, at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -238,15 +241,6 @@ impl Scheduler {
         }
     }
 
-    /// Time has passed: commits of some tables have waited for long enough.
-    fn wake_unconfirmed(&mut self, now: Instant) {
-        let (queues, delay, eager) = (&self.queues, self.context.options.confirm_delay, self.eager);
-        let at = |table: &TableId| queues.get(table).and_then(|queue| queue.confirm_at(now, delay, eager));
-        let due: Vec<TableId> =
-            self.unconfirmed.iter().copied().filter(|t| at(t).is_some_and(|at| at <= now)).collect();
-        due.into_iter().for_each(|table| self.wake(table));
-    }
-
     /// Something happened to the table: it may have work.
     fn wake(&mut self, table: TableId) {
         self.lake_turns.push(table);
@@ -357,41 +351,6 @@ impl Scheduler {
         }
     }
 
-    /// The log took a commit. MUST NOT be released before it is confirmed: the PUT may have gone into a hole.
-    fn landed(&mut self, table: TableId, ready: &Ready, done: &job::Done) {
-        let Some(queue) = self.queues.get_mut(&table) else { return };
-        let bytes = if done.committed.adopted { 0 } else { ready.files.bytes };
-        let (incarnation, sequence, version) = (ready.incarnation, ready.sequence, done.committed.version);
-        queue.landed(Landed { incarnation, sequence, version, bytes }, Instant::now());
-        self.unconfirmed.insert(table);
-        if done.confirmed {
-            self.confirmed(table);
-        }
-    }
-
-    fn confirmed(&mut self, table: TableId) {
-        self.unconfirmed.remove(&table);
-        let landed = self.queues.get_mut(&table).map(Queue::confirmed).unwrap_or_default();
-        for Landed { incarnation, sequence, version, bytes } in landed {
-            self.release(Commit { table, incarnation, sequence, version }, bytes);
-        }
-    }
-
-    /// Either the table holds other rows than we believed, and is asked again, or it has to wait.
-    fn stale_or_failed(&mut self, table: TableId, error: &job::Error) {
-        if !error.is_stale() {
-            return self.failed(table, error);
-        }
-        tracing::info!(%table, %error, "asking the table again");
-        if let Some(queue) = self.queues.get_mut(&table) {
-            if error.is_void() {
-                queue.void();
-            }
-            queue.resolved = false;
-        }
-        self.wake(table);
-    }
-
     fn left_lake(&mut self, table: TableId) {
         self.at_lake -= 1;
         if let Some(queue) = self.queues.get_mut(&table) {
@@ -414,17 +373,6 @@ impl Scheduler {
         self.unconfirmed.remove(&table);
         if let Some(queue) = self.queues.get_mut(&table) {
             queue.asked();
-        }
-    }
-
-    /// Somebody has decided that rows in doubt are not to be flushed. What they hold no longer counts, as if it were committed.
-    fn let_go(&mut self, commit: Commit) {
-        let Commit { table, incarnation, sequence, .. } = commit;
-        let dropped = self.queues.get_mut(&table).map(|q| q.committed(incarnation, sequence)).unwrap_or_default();
-        if dropped.generations > 0 {
-            tracing::warn!(%table, %incarnation, sequence, rows = dropped.rows, "rows in doubt were dropped, as decided");
-            let pending = self.context.store.commit(commit);
-            self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));
         }
     }
 

@@ -84,8 +84,8 @@ pub struct Queue {
     landed: Vec<Landed>,
     /// When the first of them landed.
     landed_at: Option<Instant>,
-    /// Somebody waits for all that is here.
-    hurry: bool,
+    /// Somebody waits for what was sealed up to here.
+    hurry_to: Option<Lsn>,
 }
 
 impl Queue {
@@ -183,7 +183,7 @@ impl Queue {
     pub fn confirm_at(&self, now: Instant, delay: Duration, eager: bool) -> Option<Instant> {
         let landed_at = self.landed_at.filter(|_| !self.busy && self.resolved && !self.is_paused(now))?;
         // Whoever waits waits for all of it: what is ready goes first, and shares the look.
-        let hurry = eager || (self.hurry && !self.has_ready());
+        let hurry = eager || (self.is_hurried() && !self.has_ready());
         let at_once = hurry || self.landed.len() >= MAX_UNCONFIRMED;
         Some(if at_once { landed_at } else { landed_at + delay })
     }
@@ -246,7 +246,6 @@ impl Queue {
             self.failures = 0;
             self.paused_until = None;
         }
-        self.hurry &= !self.entries.is_empty();
         released
     }
 
@@ -263,7 +262,11 @@ impl Queue {
     /// Ends the pause after a failure: somebody asks for a flush now.
     pub fn retry_now(&mut self) {
         self.paused_until = None;
-        self.hurry = !self.entries.is_empty();
+        self.hurry_to = self.newest;
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.entries.front().is_some_and(|first| Some(first.sealed.seal.lsn) <= self.hurry_to)
     }
 
     /// Whether the table waits after a failure.

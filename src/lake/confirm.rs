@@ -9,7 +9,7 @@
 //!   never comes back as the same object, so a table that was dropped in between, however it was filled again, shows.
 //! - **Read anew.** If anything does not fit, the head is read from nothing, like at first contact. Only what its `txn`s
 //!   say is in the table then, and [`Error::Changed`] tells the caller to ask and to upload again: files of ours may be
-//!   gone with the log that is gone.
+//!   gone with the log that is gone ([`super::undo`] sees to those that a commit refers to).
 //!
 //! Our entries that are not a part of the log are removed, wherever they were put: behind a gap they make the table
 //! unreadable to others, and once others have filled the gap they would add rows for a second time.
@@ -27,12 +27,13 @@ use super::{Error, LakeTable, retention};
 const MAX_STRAYS: usize = 256;
 
 impl LakeTable {
-    /// Whether everything that was committed is in the table, asked with as few calls as it takes; none if nothing was
-    /// committed since the last time. What was committed before counts from then on, and is published.
+    /// Asks whether everything that was committed is in the table; without a call if nothing was committed since the last
+    /// time. What was committed before counts from then on. Gives the version that is published then; none if there is no table.
     ///
     /// # Errors
     /// By [`kind`](Error::kind): `Unavailable`, nothing is known, ask again; `Stale`, resolve: what was committed since
-    /// the last time may be gone, and uploaded files with it; `Refused`, another table is in our place.
+    /// the last time may be gone, and uploaded files with it (told once, so that one caller has to ask for all); `Refused`,
+    /// another table is in our place.
     pub async fn confirm(&self) -> Result<Option<u64>, Error> {
         let mut books = self.books.lock().await;
         self.parts.fence.check()?;

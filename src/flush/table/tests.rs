@@ -180,6 +180,9 @@ async fn a_look_waits_for_more_commits_unless_somebody_waits_for_it() {
     landed(&mut queue, &ready, now);
     queue.retry_now();
     assert_eq!(queue.confirm_at(now, DELAY, false), Some(now), "who demands a flush does not wait");
+    queue.hurry_to = Some(Lsn(last.seal.lsn.0 - 1));
+    queue.entries.retain(|entry| entry.sealed.seal == last.seal);
+    assert_eq!(queue.confirm_at(now, DELAY, false), Some(now + DELAY), "what was sealed later is nobody's hurry");
     queue.failed(now);
     assert_eq!(queue.confirm_at(now, DELAY, true), None, "a table that fails has a pause");
 }

@@ -110,3 +110,27 @@ async fn all_ids_of_the_node_are_found() {
     assert_eq!(standings, [(app_id(NODE, Incarnation(9)), 7), (app_id(NODE, NOW), 1)]);
     assert_eq!(table.standings(penstock_store::NodeId(uuid::Uuid::from_u128(8))).await, []);
 }
+
+/// A checkpoint of the second kind: a name of its own, lines of JSON, its files elsewhere.
+#[tokio::test]
+async fn a_checkpoint_of_lines_is_read_as_well() {
+    let (table, store) = table_of(10).await;
+    let log = "lake/metrics/cpu/_delta_log";
+    let first = store.entry(3).await.expect("should be there");
+    let metadata = format!(
+        r#"{{"metaData":{{"id":"{TABLE}","schemaString":"{{\"type\":\"struct\",\"fields\":[]}}","partitionColumns":[]}}}}"#
+    );
+    let lines = [
+        r#"{"checkpointMetadata":{"version":3}}"#.to_owned(),
+        r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["v2Checkpoint"],"writerFeatures":["v2Checkpoint"]}}"#.to_owned(),
+        metadata,
+        format!(r#"{{"txn":{{"appId":"{}","version":8}}}}"#, app_id(NODE, NOW)),
+        r#"{"sidecar":{"path":"x.parquet","sizeInBytes":1,"modificationTime":0}}"#.to_owned(),
+    ];
+    store.drop_table().await;
+    let path = format!("{log}/00000000000000000003.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json");
+    store.put(&path.into(), lines.join("\n").into()).await.expect("should put");
+    store.put_entry(3, &String::from_utf8_lossy(&first)).await;
+    assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(8)]);
+    assert_eq!(table.published(), Some(3));
+}
