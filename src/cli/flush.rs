@@ -15,6 +15,7 @@ Examples:
   penstock flush                     all tables
   penstock flush cpu demo.memory     these two
   penstock flush --timeout 5m        wait longer
+  penstock flush --doubt keep cpu    flush rows of a restored data directory
 
 Rows are safe and visible to SQL without a flush; other Delta readers see them after it.";
 

@@ -47,10 +47,14 @@ impl Scheduler {
         }
         tracing::info!(%table, %error, "asking the table again");
         if let Some(queue) = self.queues.get_mut(&table) {
+            queue.resolved = false;
             if error.is_void() {
                 queue.void();
             }
-            queue.resolved = false;
+        }
+        if error.is_void() {
+            // With a pause: a table that somebody replaces again and again must not be uploaded to without end.
+            self.failed(table, error);
         }
         self.wake(table);
     }

@@ -345,6 +345,12 @@ async fn a_table_that_is_dropped_under_our_feet_gets_all_that_was_not_released()
             kit.drop_table(table).await;
         }
         assert_eq!(kit.unflushed_rows(table), 5, "{drop_at}");
+        let last_error = |scheduler: &Scheduler| scheduler.shared.tables.get(&table).and_then(|p| p.last_error.clone());
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+        scheduler.settle().await;
+        let said = last_error(&scheduler).expect("should say what happened");
+        assert!(said.contains("is gone"), "{said}");
         for _ in 0..2 {
             scheduler.shared.demand([table].into_iter());
             scheduler.look(false);
@@ -352,6 +358,7 @@ async fn a_table_that_is_dropped_under_our_feet_gets_all_that_was_not_released()
         }
         assert_eq!(kit.unflushed_rows(table), 0, "{drop_at}");
         assert_eq!(kit.rows_in_lake(table).await, 5, "what was dropped was dropped; {drop_at}");
+        assert_eq!(last_error(&scheduler), None);
         let snapshot = kit.lake_table(table).snapshot(None).await.expect("should read").expect("should be there");
         let store = snapshot.log_store().object_store(None);
         for file in snapshot.eager().log_data().iter() {
