@@ -13,7 +13,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{Row, SqlStr};
+use sqlx::{Row, SqlStr, SqliteTransaction};
 use uuid::Uuid;
 
 use crate::schema::{TableName, TableSpec};
@@ -25,7 +25,10 @@ mod tests;
 pub const FILE_NAME: &str = "catalog.db";
 
 /// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "catalog", include_str!("../../migrations/0001_catalog.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "catalog", include_str!("../../migrations/0001_catalog.sql")),
+    (2, "schema causes", include_str!("../../migrations/0002_schema_causes.sql")),
+];
 
 fn migrator() -> Migrator {
     let migration = |(number, name, sql)| {
@@ -51,6 +54,39 @@ pub enum Error {
     Exists(TableName),
     #[error("the catalog holds a definition that cannot be read: {0}")]
     Definition(String),
+}
+
+/// What made a schema version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody declared it.
+    Declaration,
+    /// It was inferred from the table's first rows.
+    Rows,
+    /// The log knew it, and the catalog did not.
+    Log,
+}
+
+impl Cause {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Declaration => "declaration",
+            Self::Rows => "rows",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// A schema version of a table, for the history.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SchemaVersion {
+    pub version: u32,
+    /// Columns that rows of it carry.
+    pub columns: usize,
+    /// `declaration`, `rows` or `log`; none if it was not noted.
+    pub cause: Option<String>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
 }
 
 /// A commit, for the history.
@@ -126,9 +162,8 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Exists`] if the name is taken.
-    pub async fn create_table(&self, id: TableId, spec: &TableSpec) -> Result<(), Error> {
+    pub async fn create_table(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
         let now = now_micros();
-        let text = serde_json::to_string(spec).map_err(|e| Error::Definition(e.to_string()))?;
         let mut transaction = self.pool.begin().await?;
         sqlx::query("INSERT INTO namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
             .bind(spec.name.namespace())
@@ -146,15 +181,43 @@ impl Catalog {
                 Some(d) if d.is_unique_violation() => Error::Exists(spec.name.clone()),
                 _ => Error::Database(e),
             })?;
-        sqlx::query("INSERT INTO schema_versions (table_id, version, spec, created_at) VALUES ($1, $2, $3, $4)")
+        put_versions(&mut transaction, id, spec, cause).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Notes a table's newest definition and what it says of the versions before; durable when this returns. Versions that are
+    /// noted already keep their time and cause; what the definition does not bear out is corrected.
+    ///
+    /// # Errors
+    /// A database error, also if the table is not there.
+    pub async fn put_definition(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query("DELETE FROM schema_versions WHERE table_id = $1 AND version > $2")
             .bind(id.to_string())
             .bind(i64::from(spec.schema_version))
-            .bind(text)
-            .bind(now)
             .execute(&mut *transaction)
             .await?;
-        transaction.commit().await?;
-        Ok(())
+        put_versions(&mut transaction, id, spec, cause).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The schema versions of a table, the first one first.
+    ///
+    /// # Errors
+    /// As for [`tables`](Self::tables).
+    pub async fn schema_versions(&self, id: TableId) -> Result<Vec<SchemaVersion>, Error> {
+        let rows = sqlx::query(
+            "SELECT table_id, spec, cause, created_at FROM schema_versions WHERE table_id = $1 ORDER BY version",
+        )
+        .bind(id.to_string())
+        .fetch_all(&self.pool)
+        .await?;
+        let version = |row: &SqliteRow| {
+            let (_, spec) = table(row)?;
+            let (version, columns) = (spec.schema_version, spec.columns.len());
+            Ok(SchemaVersion { version, columns, cause: row.try_get(2)?, created_at: row.try_get(3)? })
+        };
+        rows.iter().map(version).collect()
     }
 
     /// Notes commits, all or none. Noting one again changes nothing.
@@ -186,6 +249,30 @@ impl Catalog {
     pub async fn close(&self) {
         self.pool.close().await;
     }
+}
+
+async fn put_versions(
+    transaction: &mut SqliteTransaction<'_>,
+    id: TableId,
+    spec: &TableSpec,
+    cause: Cause,
+) -> Result<(), Error> {
+    for version in 1..=spec.schema_version {
+        let Some(spec) = spec.at(version) else { continue };
+        let text = serde_json::to_string(&spec).map_err(|e| Error::Definition(e.to_string()))?;
+        sqlx::query(
+            "INSERT INTO schema_versions (table_id, version, spec, created_at, cause) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (table_id, version) DO UPDATE SET spec = excluded.spec",
+        )
+        .bind(id.to_string())
+        .bind(i64::from(version))
+        .bind(text)
+        .bind(now_micros())
+        .bind(cause.text())
+        .execute(&mut **transaction)
+        .await?;
+    }
+    Ok(())
 }
 
 fn table(row: &SqliteRow) -> Result<(TableId, TableSpec), Error> {

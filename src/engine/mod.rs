@@ -143,6 +143,14 @@ impl Engine {
         self.lake.table(table.id, &table.spec.name)
     }
 
+    /// The schema versions of a table, the first one first.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub async fn schema_versions(&self, table: TableId) -> Result<Vec<catalog::SchemaVersion>, catalog::Error> {
+        self.catalog.schema_versions(table).await
+    }
+
     /// A lease for a post of `bytes`.
     ///
     /// # Errors

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use futures::FutureExt;
-use penstock_store::{Incarnation, Sealed, TableId};
+use penstock_store::{Incarnation, Sealed, Slice, TableId};
 
 use super::table::Ready;
 use super::{Context, encode};
 use crate::lake::{self, Commit, DataFiles, LakeTable};
+use crate::schema::TableSpec;
 use crate::schema::arrow::arrow_schema;
 use crate::schema::payload;
 use crate::schema::registry::Table;
+
+#[cfg(test)]
+mod tests;
 
 /// Why a task did not do what it was for.
 #[derive(Debug, thiserror::Error)]
@@ -85,17 +89,25 @@ pub async fn resolve(context: &Context, table: TableId, incarnations: &[Incarnat
 pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Error> {
     let generation = &sealed.generation;
     let (table, lake_table) = open(context, generation.table)?;
-    let schema = arrow_schema(&table.spec);
     let reading = Arc::clone(generation);
     let slices = tokio::task::spawn_blocking(move || reading.slices(usize::MAX)).await;
     let slices = slices.map_err(|e| Error::Unreadable(e.into()))?.map_err(Error::Unreadable)?;
+    let spec = written_as(&table.spec, &slices);
+    let schema = arrow_schema(&spec);
     let mut batches: Vec<RecordBatch> = Vec::with_capacity(slices.len());
     for slice in &slices {
-        let batch = payload::decode(slice.encoding, &slice.payload, &schema);
+        let batch = payload::decode_as(&spec, &schema, slice.schema_version, slice.encoding, &slice.payload);
         batches.push(batch.map_err(|source| Error::Payload { lsn: slice.lsn, source })?);
     }
-    let batches = encode::sort_and_partition(&table.spec, batches, generation.bucket)?;
-    Ok(lake_table.write_data(&table.spec, batches, &context.options.file_settings()).await?)
+    let batches = encode::sort_and_partition(&spec, batches, generation.bucket)?;
+    Ok(lake_table.write_data(&spec, batches, &context.options.file_settings()).await?)
+}
+
+/// The definition that a generation is written with: the newest that one of its slices was acknowledged under, so that one
+/// file takes all of them, and the table gets a column with the first rows that have it.
+fn written_as(newest: &TableSpec, slices: &[Slice]) -> TableSpec {
+    let version = slices.iter().map(|slice| slice.schema_version).max();
+    version.and_then(|version| newest.at(version)).unwrap_or_else(|| newest.clone())
 }
 
 /// Commits what is ready.
@@ -104,12 +116,13 @@ pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Err
 /// [`Error`]; the commit may have landed all the same, which the next attempt finds out.
 pub async fn commit(context: &Context, table: TableId, ready: &Ready) -> Result<lake::Committed, Error> {
     let (table, lake_table) = open(context, table)?;
+    let spec = table.spec.at(ready.files.schema_version).unwrap_or_else(|| table.spec.clone());
     let request = Commit {
         node: context.store.node(),
         incarnation: ready.incarnation,
         first_sequence: ready.first_sequence,
         sequence: ready.sequence,
-        spec: &table.spec,
+        spec: &spec,
         adds: &ready.files.adds,
     };
     Ok(lake_table.commit(request).await?)

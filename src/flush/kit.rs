@@ -65,6 +65,7 @@ impl Kit {
             bucket_seconds: 3_600,
             partition: Some("date".into()),
             sort: vec![],
+            history: vec![],
         };
         let id = TableId(Uuid::new_v4());
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();

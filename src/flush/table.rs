@@ -130,6 +130,7 @@ impl Queue {
             ready.files.adds.extend(files.adds.iter().cloned());
             ready.files.rows += files.rows;
             ready.files.bytes += files.bytes;
+            ready.files.schema_version = ready.files.schema_version.max(files.schema_version);
         }
         (ready.sequence > 0).then_some(ready)
     }

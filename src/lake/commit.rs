@@ -60,7 +60,6 @@ enum Placed {
 struct Attempt<'a> {
     id: Uuid,
     txn: Txn,
-    bytes: Bytes,
     request: &'a Commit<'a>,
     until: Instant,
 }
@@ -77,7 +76,10 @@ impl LakeTable {
         let mut state = self.head.lock().await;
         let done = self.commit_locked(&mut state, &request).await;
         match &done {
-            Ok(committed) => self.publish(committed.version),
+            Ok(committed) => {
+                self.publish(committed.version);
+                self.caretaker.committed(committed.version);
+            }
             // Whatever went wrong, what we believe about the head may be part of it.
             Err(_) => *state = State::Unknown,
         }
@@ -100,17 +102,20 @@ impl LakeTable {
         head.check_rows(self.url().as_str(), request.spec)?;
 
         let (id, txn) = (Uuid::new_v4(), Txn { app, version });
-        let bytes = entry::append(id, &txn, request.spec, request.adds);
-        self.land(head, &Attempt { id, txn, bytes, request, until }).await
+        self.land(head, &Attempt { id, txn, request, until }).await
     }
 
     async fn land(&self, head: &mut Head, attempt: &Attempt<'_>) -> Result<Committed, Error> {
         let location = self.url().as_str();
         loop {
             let version = head.version + 1;
-            let mut taken = match self.place(version, &attempt.bytes, attempt.id, attempt.until).await? {
+            // As the table is now: another writer may have changed it since the last try, or given it the columns itself.
+            let change = head.check_rows(location, attempt.request.spec)?;
+            let Commit { spec, adds, .. } = attempt.request;
+            let bytes = entry::append(attempt.id, &attempt.txn, spec, adds, change.as_ref());
+            let mut taken = match self.place(version, &bytes, attempt.id, attempt.until).await? {
                 Placed::Landed => {
-                    let ours = Entry { txns: vec![attempt.txn.clone()], ..Entry::default() };
+                    let ours = Entry { txns: vec![attempt.txn.clone()], metadata: change, ..Entry::default() };
                     self.snapshots.note(version, head.absorb(location, version, ours)?);
                     return Ok(Committed { version, adopted: false });
                 }

@@ -63,6 +63,8 @@ pub struct DataFiles {
     pub rows: u64,
     /// Bytes of all of them, as stored.
     pub bytes: u64,
+    /// The newest schema version that one of them was written with.
+    pub schema_version: u32,
 }
 
 impl LakeTable {
@@ -97,7 +99,7 @@ impl LakeTable {
         }
         let adds = upload.close().await.map_err(|error| self.failed(error))?;
         let bytes = adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum();
-        Ok(DataFiles { adds, rows, bytes })
+        Ok(DataFiles { adds, rows, bytes, schema_version: spec.schema_version })
     }
 
     /// The writer compares schemas to the letter; ours may differ in metadata.

@@ -59,6 +59,12 @@ impl Durable {
         self.on_disk(move |disk| disk.sync_way_to(&inside).map_err(failed)).await
     }
 
+    /// Syncs a file and the way to it, whoever wrote it.
+    pub(super) async fn settle_file(&self, location: &Path) -> Result<()> {
+        let path = self.path(location)?;
+        self.on_disk(move |disk| disk.sync_placed(&path)).await
+    }
+
     fn path(&self, location: &Path) -> Result<PathBuf> {
         self.inner.path_to_filesystem(location)
     }

@@ -141,16 +141,27 @@ pub enum Error {
         /// The features' names.
         features: Vec<String>,
     },
-    /// The table forgets transaction ids, and with them which sequences it holds.
-    #[error(
-        "{location} sets delta.setTransactionRetentionDuration = {value:?}: once the table forgets our transaction ids, a \
-         restart could write rows twice; unset the property"
-    )]
-    TransactionRetention {
+    /// The table forgets something that we rely on: transaction ids, or log entries that we have not seen.
+    #[error("{location} sets {property} = {value:?}: {reason}")]
+    Retention {
         /// Where.
         location: String,
-        /// The property's value.
+        /// The property.
+        property: &'static str,
+        /// Its value.
         value: String,
+        /// What could happen, and what to do.
+        reason: &'static str,
+    },
+    /// A Delta checkpoint does not say what the log says. Nothing is removed behind it.
+    #[error("the checkpoint of {location} at version {version} is not right, log entries stay: {reason}")]
+    Checkpoint {
+        /// Which table.
+        location: String,
+        /// The checkpoint's version.
+        version: u64,
+        /// What is wrong.
+        reason: String,
     },
     /// Rows of our definition do not fit the table's schema.
     #[error("the schema of {location} does not take rows of schema version {schema_version}: {}", .problems.join("; "))]
@@ -212,12 +223,12 @@ impl Error {
             Self::PartlyCommitted { .. } => Kind::Stale,
             Self::NotOurs { .. }
             | Self::Features { .. }
-            | Self::TransactionRetention { .. }
+            | Self::Retention { .. }
             | Self::Schema { .. }
             | Self::Partitioning { .. }
             | Self::Rows { .. }
             | Self::Sequence(_) => Kind::Refused,
-            Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Corrupt { .. } | Self::Checkpoint { .. } => Kind::Corrupt,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::Error;
-use super::definition::Definition;
+use super::definition::{Definition, Metadata};
 use super::entry::{APP_PREFIX, Entry, Txn};
 use crate::schema::TableSpec;
 
@@ -47,13 +47,17 @@ impl Head {
         self.txns.insert(app.to_owned(), sequence);
     }
 
-    /// Whether rows of the definition fit the table; cheap when asked again.
-    pub(super) fn check_rows(&mut self, location: &str, spec: &TableSpec) -> Result<(), Error> {
-        if self.fits != Some(spec.schema_version) {
-            self.definition.check_rows(location, spec)?;
+    /// Whether rows of the definition fit the table, and what their commit has to change about it; cheap when asked again.
+    pub(super) fn check_rows(&mut self, location: &str, spec: &TableSpec) -> Result<Option<Metadata>, Error> {
+        if self.fits == Some(spec.schema_version) {
+            return Ok(None);
+        }
+        self.definition.check_rows(location, spec)?;
+        let change = self.definition.change_for(spec);
+        if change.is_none() {
             self.fits = Some(spec.schema_version);
         }
-        Ok(())
+        Ok(change)
     }
 
     /// Moves on to the entry behind the head, another writer's or our own.

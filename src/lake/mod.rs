@@ -6,14 +6,16 @@
 //!   every call;
 //! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions);
 //! - [`data`]: sorted batches into Parquet files, uploaded and synced;
-//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long);
-//! - [`snapshot`]: the table as of a version, for queries.
+//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long), and
+//!   with them the columns that the table lacks for them ([`schema`]);
+//! - [`snapshot`]: the table as of a version, for queries;
+//! - [`care`]: Delta checkpoints and log clean-up, behind the commits; [`retention`]: what the table's settings allow.
 //!
 //! The log's create-only PUT is the only coordination with other writers, and the table's own `txn` actions are the only
 //! truth about what is committed.
 //!
-//! Absent here: when to flush and what to do after a refusal (`flush`), Arrow schemas (`schema`), Delta checkpoints and
-//! log clean-up, changing a table's schema.
+//! Absent here: when to flush and what to do after a refusal (`flush`), Arrow schemas and schema versions (`schema`),
+//! compaction.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +37,7 @@ use uuid::Uuid;
 use crate::schema::TableName;
 
 mod blocking;
+mod care;
 mod commit;
 mod data;
 mod deadline;
@@ -44,6 +47,7 @@ mod entry;
 mod error;
 mod head;
 mod patience;
+mod retention;
 mod schema;
 mod snapshot;
 mod stores;
@@ -51,6 +55,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use care::LogCare;
 pub use commit::{Commit, Committed};
 pub use data::{DataFiles, FileSettings};
 pub use entry::app_id;
@@ -58,6 +63,7 @@ pub use error::{Error, Kind};
 pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
 
+use care::Care;
 use patience::Patience;
 use stores::Stores;
 
@@ -76,11 +82,23 @@ pub struct Options {
     /// Limit on every call to the store; default 30s.
     #[serde(with = "humantime_serde")]
     pub call_timeout: Duration,
+    /// Versions between two Delta checkpoints of a small table; large ones get theirs less often (see [`care`]). Default
+    /// 20; 0 writes none, and then every open of a table reads its whole log.
+    pub checkpoint_every: u64,
+    /// Whether log entries that are older than a table's `delta.logRetentionDuration` (30 days if it says nothing) are
+    /// removed, behind a checkpoint that was read back. Default true.
+    pub clean_up: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { url: None, storage: BTreeMap::new(), call_timeout: Duration::from_secs(30) }
+        Self {
+            url: None,
+            storage: BTreeMap::new(),
+            call_timeout: Duration::from_secs(30),
+            checkpoint_every: 20,
+            clean_up: true,
+        }
     }
 }
 
@@ -91,6 +109,8 @@ impl fmt::Debug for Options {
             .field("url", &self.url)
             .field("storage", &self.storage.keys().collect::<Vec<_>>())
             .field("call_timeout", &self.call_timeout)
+            .field("checkpoint_every", &self.checkpoint_every)
+            .field("clean_up", &self.clean_up)
             .finish()
     }
 }
@@ -126,6 +146,7 @@ fn as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 pub struct Lake {
     stores: Stores,
     patience: Patience,
+    care: Arc<Care>,
     tables: DashMap<TableId, Arc<LakeTable>>,
 }
 
@@ -141,11 +162,17 @@ impl Lake {
     /// # Errors
     /// Of kind `Settings`, or the directory could not be made.
     pub fn open(options: &Options, data_dir: &FilePath) -> Result<Self, Error> {
-        Ok(Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout)))
+        let lake = Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout));
+        Ok(lake.with_care(Care::new(options.checkpoint_every, options.clean_up)))
     }
 
+    /// Over these stores; nobody cares for the logs.
     fn over(stores: Stores, patience: Patience) -> Self {
-        Self { stores, patience, tables: DashMap::new() }
+        Self { stores, patience, care: Care::new(0, false), tables: DashMap::new() }
+    }
+
+    fn with_care(self, care: Arc<Care>) -> Self {
+        Self { care, ..self }
     }
 
     /// The directory of all tables; ends with a slash.
@@ -176,6 +203,7 @@ impl Lake {
             store,
             durable: self.stores.durable.as_ref().map(|durable| (Arc::clone(durable), path.join("_delta_log"))),
             patience: self.patience,
+            care: Arc::clone(&self.care),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A table's definition as a Delta schema, and whether a Delta table's schema takes rows of a definition.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -67,14 +67,41 @@ fn kind(column: &ColumnType) -> Value {
 }
 
 /// Why a table with these fields would not take rows of the definition; empty where it does. The table may have more
-/// columns than the rows, as long as they may be null.
+/// columns than the rows, as long as they may be null; columns that it is [`lacking`] are no reason, it gets them.
 pub(super) fn problems(spec: &TableSpec, table: &[Field]) -> Vec<String> {
     let mut problems = Vec::new();
+    let lacking: HashSet<&str> = lacking(spec, table).into_iter().map(|column| column.name.as_str()).collect();
+    for name in &lacking {
+        if let Some(twin) = table.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
+            problems
+                .push(format!("column {name:?} is {:?} in the table, and readers do not tell them apart", twin.name));
+        }
+    }
     match serde_json::from_value::<Struct>(of(spec)) {
-        Ok(ours) => compare_fields("", &ours.fields, table, &mut problems),
+        Ok(mut ours) => {
+            ours.fields.retain(|field| !lacking.contains(field.name.as_str()));
+            compare_fields("", &ours.fields, table, &mut problems);
+        }
         Err(error) => problems.push(format!("the definition has no Delta schema: {error}")),
     }
     problems
+}
+
+/// The columns of the definition that a table with these fields does not have and can get: its rows have none of them.
+pub(super) fn lacking<'a>(spec: &'a TableSpec, table: &[Field]) -> Vec<&'a ColumnSpec> {
+    let there: HashSet<&str> = table.iter().map(|field| field.name.as_str()).collect();
+    spec.columns.iter().filter(|column| column.nullable && !there.contains(column.name.as_str())).collect()
+}
+
+/// A schema string with these columns behind its own; none if there are none, or if it is no schema.
+pub(super) fn extended(schema_string: &str, lacking: Vec<&ColumnSpec>) -> Option<String> {
+    if lacking.is_empty() {
+        return None;
+    }
+    let mut schema: Value = serde_json::from_str(schema_string).ok()?;
+    let fields = schema.get_mut("fields")?.as_array_mut()?;
+    fields.extend(lacking.into_iter().map(field));
+    Some(schema.to_string())
 }
 
 fn compare_fields(parent: &str, ours: &[Field], theirs: &[Field], problems: &mut Vec<String>) {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::Error;
+use super::care::{Care, Caretaker};
 use super::definition::Definition;
 use super::durable::Durable;
 use super::entry::app_id;
@@ -38,6 +39,7 @@ pub(super) struct Parts {
     /// Present on a local lake, with the directory of the table's log.
     pub(super) durable: Option<(Arc<Durable>, Path)>,
     pub(super) patience: Patience,
+    pub(super) care: Arc<Care>,
 }
 
 /// A handle on one Delta table. All methods may be called from many tasks; commits wait for each other.
@@ -49,6 +51,7 @@ pub struct LakeTable {
     pub(super) head: tokio::sync::Mutex<State>,
     pub(super) snapshots: Snapshots,
     published: watch::Sender<Option<u64>>,
+    pub(super) caretaker: Arc<Caretaker>,
 }
 
 impl fmt::Debug for LakeTable {
@@ -61,7 +64,8 @@ impl LakeTable {
     pub(super) fn new(id: TableId, name: TableName, parts: Parts) -> Self {
         let snapshots = Snapshots::new(Arc::clone(&parts.log_store));
         let head = tokio::sync::Mutex::new(State::Unknown);
-        Self { id, name, parts, head, snapshots, published: watch::Sender::new(None) }
+        let caretaker = Caretaker::new(id, &parts);
+        Self { id, name, parts, head, snapshots, published: watch::Sender::new(None), caretaker }
     }
 
     /// Where the table lies; ends with a slash.
@@ -103,7 +107,7 @@ impl LakeTable {
             return Ok(());
         };
         let location = self.url().as_str();
-        let definition = definition(location, &snapshot)?;
+        let definition = Definition::of(location, snapshot.eager().protocol(), snapshot.eager().metadata())?;
         if let Err(refused) = definition.check_table(location, self.id) {
             self.snapshots.forget();
             return Err(refused);
@@ -184,12 +188,4 @@ impl LakeTable {
         let files = u64::try_from(snapshot.files()).unwrap_or(u64::MAX);
         Ok(Stats { version: Some(snapshot.version()), files, rows: snapshot.rows() })
     }
-}
-
-fn definition(location: &str, snapshot: &Snapshot) -> Result<Definition, Error> {
-    let corrupt =
-        |error: serde_json::Error| Error::Corrupt { location: location.to_owned(), reason: error.to_string() };
-    let protocol = serde_json::to_value(snapshot.eager().protocol()).and_then(serde_json::from_value);
-    let metadata = serde_json::to_value(snapshot.eager().metadata()).and_then(serde_json::from_value);
-    Definition::new(location, protocol.map_err(corrupt)?, metadata.map_err(corrupt)?)
 }

@@ -2,8 +2,9 @@
 
 mod commits;
 mod data;
+mod evolve;
 mod faults;
 mod foreign;
 mod settings;
 mod snapshots;
-mod support;
+pub(in crate::lake) mod support;

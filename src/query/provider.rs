@@ -55,7 +55,10 @@ impl PinnedProvider {
             .await?;
         let stored = delta.schema();
         let projection: Vec<usize> = wanted.fields().iter().filter_map(|f| stored.index_of(f.name()).ok()).collect();
-        let scan = delta.scan(state, Some(&projection), filters, limit).await?;
+        // A column that is not flushed yet is unknown to the files: whether it is null is asked above the scan.
+        let known = |filter: &&Expr| filter.column_refs().iter().all(|column| stored.index_of(column.name()).is_ok());
+        let filters: Vec<Expr> = filters.iter().filter(known).cloned().collect();
+        let scan = delta.scan(state, Some(&projection), &filters, limit).await?;
         fit(scan, wanted).map(Some)
     }
 }

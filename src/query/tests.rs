@@ -62,12 +62,29 @@ impl Kit {
             bucket_seconds: 86_400,
             partition: Some("date".into()),
             sort: vec![],
+            history: vec![],
         };
         let id = TableId(Uuid::new_v4());
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();
         let define = self.store.define(Define { table: id, schema_version: 1, body }).expect("should be a definition");
         define.wait().await.expect("should define");
         self.registry.insert(Table { id, spec })
+    }
+
+    /// Gives the table more columns, as [`table`](Self::table) takes them.
+    pub async fn extend(&self, table: &Table, columns: &str) -> Arc<Table> {
+        let mut spec = table.spec.clone();
+        spec.history.push(u32::try_from(spec.columns.len()).expect("should fit"));
+        spec.schema_version += 1;
+        spec.columns.extend(columns.split(';').map(|text| {
+            let (name, kind) = text.trim().split_once(' ').expect("should be a name and a type");
+            ColumnSpec { name: name.to_owned(), kind: kind.parse().expect("should be a type"), nullable: true }
+        }));
+        let body = serde_json::to_vec(&spec).expect("should be JSON").into();
+        let define = Define { table: table.id, schema_version: spec.schema_version, body };
+        let define = self.store.define(define).expect("should be a definition");
+        define.wait().await.expect("should define");
+        self.registry.advance(Table { id: table.id, spec }).expect("should be known")
     }
 
     /// Appends rows, given as JSON without their `ts`, to a day since 1970.
@@ -81,7 +98,7 @@ impl Kit {
         let batch = reader.next().expect("should have rows").expect("should be rows");
         let slice = SliceInput {
             table: table.id,
-            schema_version: 1,
+            schema_version: table.spec.schema_version,
             encoding: ENCODING_IPC,
             bucket: Bucket { start: day * DAY, width: DAY },
             rows: u32::try_from(batch.num_rows()).expect("should fit"),
@@ -104,7 +121,8 @@ impl Kit {
             let seal = self.store.seal(table.id, generation.bucket, generation.first_lsn).wait().await;
             sequences.extend(seal.expect("should seal").map(|s| s.seal.sequence));
             for slice in view.slices().expect("should be readable") {
-                let batch = payload::decode(slice.encoding, &slice.payload, &arrow_schema(&table.spec));
+                let (schema, version) = (arrow_schema(&table.spec), slice.schema_version);
+                let batch = payload::decode_as(&table.spec, &schema, version, slice.encoding, &slice.payload);
                 batches.push(with_partition(&table.spec, &batch.expect("should decode"), generation.bucket));
             }
         }

@@ -8,14 +8,16 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{RecordBatch, new_null_array};
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
 use arrow::ipc::{MessageHeader, MetadataVersion};
 use bytes::Bytes;
 
+use super::TableSpec;
 use super::ipc::{IpcError, IpcLimits, Message, Split, read_batch};
 
 /// One Arrow IPC record batch message without its schema.
@@ -32,6 +34,14 @@ pub enum PayloadError {
     /// The bytes are not what the encoding and the schema say.
     #[error("the payload of a slice is damaged or of another schema version: {0}")]
     Damaged(#[from] IpcError),
+    /// Acknowledged under a schema version that the definition at hand does not know.
+    #[error("rows of schema version {version}, and the definition at hand is of version {newest}")]
+    UnknownVersion {
+        /// The rows'.
+        version: u32,
+        /// The definition's.
+        newest: u32,
+    },
     /// The batch cannot be encoded.
     #[error("rows cannot be encoded: {0}")]
     Encode(#[source] ArrowError),
@@ -62,6 +72,30 @@ pub fn decode(encoding: u8, payload: &Bytes, schema: &SchemaRef) -> Result<Recor
         return Err(PayloadError::UnknownEncoding(encoding));
     }
     Ok(decode_message(payload, schema)?)
+}
+
+/// Decodes a payload that was acknowledged under any schema version of a table, as rows of the definition: `schema` is its
+/// Arrow schema. Columns that came later are null.
+///
+/// # Errors
+/// As [`decode`], or the version is newer than the definition.
+pub fn decode_as(
+    spec: &TableSpec,
+    schema: &SchemaRef,
+    version: u32,
+    encoding: u8,
+    payload: &Bytes,
+) -> Result<RecordBatch, PayloadError> {
+    let newest = spec.schema_version;
+    let columns = spec.columns_at(version).ok_or(PayloadError::UnknownVersion { version, newest })?;
+    if columns == schema.fields().len() {
+        return decode(encoding, payload, schema);
+    }
+    let (known, later) = schema.fields().split_at(columns);
+    let older = decode(encoding, payload, &Arc::new(Schema::new(known.to_vec())))?;
+    let mut filled = older.columns().to_vec();
+    filled.extend(later.iter().map(|field| new_null_array(field.data_type(), older.num_rows())));
+    RecordBatch::try_new(Arc::clone(schema), filled).map_err(PayloadError::Encode)
 }
 
 fn decode_message(payload: &Bytes, schema: &SchemaRef) -> Result<RecordBatch, IpcError> {

@@ -136,6 +136,10 @@ pub struct TableSpec {
     pub partition: Option<String>,
     /// Rows of a file are sorted by these columns, then by event time.
     pub sort: Vec<String>,
+    /// How many of the columns each earlier schema version had, version 1 first: columns are only ever added, and behind those that
+    /// are there. So the newest definition says how rows of every version are to be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<u32>,
 }
 
 /// Why a definition is refused.
@@ -199,6 +203,9 @@ pub enum SpecError {
     /// A bucket that would span two dates.
     #[error("a bucket of {0} s does not divide a day; use for example 5m, 15m, 1h, 6h or 1d")]
     BucketWidth(u64),
+    /// A history that the columns do not bear out.
+    #[error("the history of schema versions is not one of columns that were added: {0:?}")]
+    History(Vec<u32>),
     /// A time unit that is none.
     #[error("{0:?} is not a time unit; use s, ms, us or ns")]
     TimeUnit(String),
@@ -228,11 +235,6 @@ impl TableSpec {
         name
     }
 
-    /// Whether two definitions describe the same table, whatever their schema version number.
-    pub fn same_definition(&self, other: &Self) -> bool {
-        Self { schema_version: 0, ..self.clone() } == Self { schema_version: 0, ..other.clone() }
-    }
-
     /// Checks everything a definition promises to the stages behind it.
     pub fn validate(&self) -> Result<(), SpecError> {
         if self.columns.is_empty() {
@@ -251,6 +253,10 @@ impl TableSpec {
         }
         if self.bucket_seconds == 0 || !DAY_SECONDS.is_multiple_of(self.bucket_seconds) {
             return Err(SpecError::BucketWidth(u64::from(self.bucket_seconds)));
+        }
+        let known = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
+        if !self.history.is_sorted() || self.history.iter().any(|count| *count == 0 || *count > known) {
+            return Err(SpecError::History(self.history.clone()));
         }
         self.validate_roles(&seen)
     }

@@ -5,6 +5,7 @@
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
+//! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
 //! - `cli`: the other commands; `imports`: who may import whom.
 
 mod admission;
@@ -12,11 +13,13 @@ mod cli;
 mod crash;
 mod directory;
 mod drain;
+mod evolve;
 mod formats;
 mod freshness;
 mod imports;
 mod input;
 mod kit;
+mod log_care;
 mod readers;
 mod restart;
 mod s3;

@@ -24,6 +24,7 @@ fn spec(partition: bool) -> TableSpec {
         bucket_seconds: 3_600,
         partition: partition.then(|| "date".into()),
         sort: vec!["host".into()],
+        history: vec![],
     }
 }
 

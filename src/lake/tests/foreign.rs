@@ -91,10 +91,10 @@ async fn a_schema_that_does_not_take_our_rows_is_refused() {
     assert!(error.contains("column \"load\" is float in the table and double here"), "{error}");
 
     let mut fields = our_fields();
-    fields.remove(1);
+    fields.remove(0);
     fields.push(field("site", json!("string"), false));
     let error = refused(protocol(), metadata(fields)).await;
-    assert!(error.contains("column \"host\" is missing"), "{error}");
+    assert!(error.contains("column \"ts\" is missing"), "{error}");
     assert!(error.contains("column \"site\" must not be null"), "{error}");
 
     let mut fields = our_fields();
@@ -149,6 +149,18 @@ async fn a_table_that_forgets_transactions_is_refused() {
     forgetful["configuration"] = json!({ "delta.setTransactionRetentionDuration": "interval 1 days" });
     let error = refused(protocol(), forgetful).await;
     assert!(error.contains("interval 1 days"), "{error}");
+}
+
+#[tokio::test]
+async fn a_log_that_is_kept_too_short_for_us_to_notice_a_hole_is_refused() {
+    let keeps = |text: &str| {
+        let mut metadata = metadata(our_fields());
+        metadata["configuration"] = json!({ "delta.logRetentionDuration": text });
+        metadata
+    };
+    accepted(protocol(), keeps("interval 1 day")).await;
+    let error = refused(protocol(), keeps("interval 10 minutes")).await;
+    assert!(error.contains("interval 10 minutes") && error.contains("interval 1 hour"), "{error}");
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub fn spec() -> TableSpec {
         bucket_seconds: 3_600,
         partition: Some("date".into()),
         sort: vec!["host".into()],
+        history: vec![],
     }
 }
 

@@ -14,7 +14,7 @@ async fn a_generation_that_commits_between_the_halves_of_a_view_is_seen_once() {
         let kit = Kit::new();
         let table = kit.table("cpu", "n long").await;
         kit.append(&table, 1, "{\"n\":1}\n{\"n\":2}").await;
-        let unflushed = Unflushed::pin(&kit.store, vec![Arc::clone(&table)]);
+        let unflushed = Unflushed::pin(&kit.store, &kit.registry, vec![Arc::clone(&table)]);
         let commit = kit.commit(&table).await;
         if leaves_the_store {
             kit.store.commit(commit).wait().await.expect("should record");
@@ -28,7 +28,7 @@ async fn rows_that_come_after_the_first_half_are_not_seen() {
     let kit = Kit::new();
     let table = kit.table("cpu", "n long").await;
     kit.append(&table, 1, "{\"n\":1}").await;
-    let unflushed = Unflushed::pin(&kit.store, vec![Arc::clone(&table)]);
+    let unflushed = Unflushed::pin(&kit.store, &kit.registry, vec![Arc::clone(&table)]);
     kit.append(&table, 1, "{\"n\":2}").await;
     kit.append(&table, 2, "{\"n\":3}").await;
     assert_eq!(snapshots(&kit, unflushed).await, (None, 1, 1));
