@@ -1,4 +1,5 @@
 use super::*;
+use crate::schema::spec::Earlier;
 use crate::schema::{ColumnSpec, ColumnType, EventTime};
 
 fn spec(name: &str) -> TableSpec {
@@ -76,7 +77,12 @@ async fn schema_versions_are_kept_with_what_made_them() {
     let with = |names: &[&str], version, history: &[u32]| {
         let added = names.iter().map(|n| ColumnSpec { name: (*n).to_owned(), kind: ColumnType::Long, nullable: true });
         let columns = first.columns.iter().cloned().chain(added).collect();
-        TableSpec { columns, schema_version: version, history: history.to_vec(), ..first.clone() }
+        TableSpec {
+            columns,
+            schema_version: version,
+            history: history.iter().map(|count| Earlier::of(*count)).collect(),
+            ..first.clone()
+        }
     };
     let third = with(&["a", "b"], 3, &[1, 2]);
     catalog.put_definition(id, &with(&["a"], 2, &[1]), Cause::Declaration).await.expect("should note");

@@ -126,7 +126,7 @@ pub enum CreateError {
 pub enum Declared {
     /// It made the table.
     Created,
-    /// It gave a table that was there more columns.
+    /// It gave a table that was there more columns or wider types.
     Extended,
     /// Nothing: it was there like this.
     Same,
@@ -207,7 +207,7 @@ impl Ingest {
         Ok((table, true))
     }
 
-    /// Makes a table, finds it with this very definition, or gives it the columns that it lacks.
+    /// Makes a table, finds it with this very definition, or gives it the columns and the wider types that it lacks.
     ///
     /// # Errors
     /// [`CreateError::Differs`] if the name is taken by a table that cannot become this one.
@@ -220,7 +220,7 @@ impl Ingest {
         };
         match table.spec.change_to(&spec) {
             Change::None => Ok((table, there)),
-            Change::Columns(next) => Ok((self.extend(table.id, *next).await?, Declared::Extended)),
+            Change::Next(next) => Ok((self.extend(table.id, *next).await?, Declared::Extended)),
             Change::Refused(reasons) => Err(CreateError::Differs { table: spec.name, reasons }),
         }
     }
@@ -232,7 +232,7 @@ impl Ingest {
         let (version, columns) = (next.schema_version, next.columns.len());
         let table = self.registry.advance(Table { id, spec: next.clone() });
         let table = table.unwrap_or_else(|| self.registry.insert(Table { id, spec: next.clone() }));
-        tracing::info!(table = %next.name, %id, version, columns, "table has more columns");
+        tracing::info!(table = %next.name, %id, version, columns, "table has a new schema version");
         // After a crash before this, or a failure of it, the next start brings the catalog up to the log.
         self.catalog.put_definition(id, &next, Cause::Declaration).await?;
         Ok(table)

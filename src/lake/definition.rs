@@ -174,12 +174,11 @@ impl Definition {
         Err(Error::Schema { location: location.to_owned(), schema_version: spec.schema_version, problems })
     }
 
-    /// The `metaData` action that gives the table the columns of the definition that it lacks: the same table, everything else as
-    /// it is. None if it has them all.
+    /// The `metaData` action that gives the table the columns and the width of types of the definition that it lacks: the same
+    /// table, everything else as it is. None if it lacks nothing.
     pub(super) fn change_for(&self, spec: &TableSpec) -> Option<Metadata> {
-        let lacking = schema::lacking(spec, &self.fields);
-        let extended = schema::extended(&self.metadata.known.schema_string, lacking)?;
-        Some(self.metadata.with_schema(extended))
+        let merged = schema::merged(spec, &self.metadata.known.schema_string, &self.fields)?;
+        Some(self.metadata.with_schema(merged))
     }
 
     fn refused_features(&self) -> Vec<String> {

@@ -19,6 +19,7 @@ use crate::lake::{self, Commit, FileSettings, Lake};
 use crate::schema::arrow::{arrow_schema, with_partition};
 use crate::schema::payload::{self, ENCODING_IPC};
 use crate::schema::registry::{Registry, Table};
+use crate::schema::versions::Change;
 use crate::schema::{ColumnSpec, EventTime, TableSpec};
 
 const DAY: i64 = 86_400_000_000;
@@ -71,15 +72,20 @@ impl Kit {
         self.registry.insert(Table { id, spec })
     }
 
-    /// Gives the table more columns, as [`table`](Self::table) takes them.
+    /// Gives the table more columns or wider types, as [`table`](Self::table) takes them.
     pub async fn extend(&self, table: &Table, columns: &str) -> Arc<Table> {
-        let mut spec = table.spec.clone();
-        spec.history.push(u32::try_from(spec.columns.len()).expect("should fit"));
-        spec.schema_version += 1;
-        spec.columns.extend(columns.split(';').map(|text| {
+        let mut wanted = table.spec.clone();
+        for column in columns.split(';').map(|text| {
             let (name, kind) = text.trim().split_once(' ').expect("should be a name and a type");
             ColumnSpec { name: name.to_owned(), kind: kind.parse().expect("should be a type"), nullable: true }
-        }));
+        }) {
+            match wanted.columns.iter_mut().find(|there| there.name == column.name) {
+                Some(there) => *there = column,
+                None => wanted.columns.push(column),
+            }
+        }
+        let Change::Next(spec) = table.spec.change_to(&wanted) else { panic!("should be a change") };
+        let spec = *spec;
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();
         let define = Define { table: table.id, schema_version: spec.schema_version, body };
         let define = self.store.define(define).expect("should be a definition");

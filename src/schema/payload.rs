@@ -11,13 +11,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, new_null_array};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::compute::cast;
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
 use arrow::ipc::{MessageHeader, MetadataVersion};
 use bytes::Bytes;
 
 use super::TableSpec;
+use super::arrow::arrow_schema;
 use super::ipc::{IpcError, IpcLimits, Message, Split, read_batch};
 
 /// One Arrow IPC record batch message without its schema.
@@ -42,7 +44,7 @@ pub enum PayloadError {
         /// The definition's.
         newest: u32,
     },
-    /// The batch cannot be encoded.
+    /// The batch cannot be encoded, or not be brought to a newer schema version.
     #[error("rows cannot be encoded: {0}")]
     Encode(#[source] ArrowError),
 }
@@ -75,7 +77,7 @@ pub fn decode(encoding: u8, payload: &Bytes, schema: &SchemaRef) -> Result<Recor
 }
 
 /// Decodes a payload that was acknowledged under any schema version of a table, as rows of the definition: `schema` is its
-/// Arrow schema. Columns that came later are null.
+/// Arrow schema. Columns that came later are null, types that became wider hold the same values.
 ///
 /// # Errors
 /// As [`decode`], or the version is newer than the definition.
@@ -87,14 +89,17 @@ pub fn decode_as(
     payload: &Bytes,
 ) -> Result<RecordBatch, PayloadError> {
     let newest = spec.schema_version;
-    let columns = spec.columns_at(version).ok_or(PayloadError::UnknownVersion { version, newest })?;
-    if columns == schema.fields().len() {
+    if version == newest {
         return decode(encoding, payload, schema);
     }
-    let (known, later) = schema.fields().split_at(columns);
-    let older = decode(encoding, payload, &Arc::new(Schema::new(known.to_vec())))?;
-    let mut filled = older.columns().to_vec();
-    filled.extend(later.iter().map(|field| new_null_array(field.data_type(), older.num_rows())));
+    let then = spec.at(version).ok_or(PayloadError::UnknownVersion { version, newest })?;
+    let older = decode(encoding, payload, &arrow_schema(&then))?;
+    let filled = schema.fields().iter().enumerate().map(|(at, field)| match older.columns().get(at) {
+        Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
+        Some(narrower) => cast(narrower, field.data_type()),
+        None => Ok(new_null_array(field.data_type(), older.num_rows())),
+    });
+    let filled = filled.collect::<Result<Vec<_>, ArrowError>>().map_err(PayloadError::Encode)?;
     RecordBatch::try_new(Arc::clone(schema), filled).map_err(PayloadError::Encode)
 }
 

@@ -1,7 +1,7 @@
 //! A table's definition. Its JSON form is what the HTTP API shows, what the catalog stores and what the log's
 //! Define records carry, so that the log alone says how its rows are to be read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -136,10 +136,26 @@ pub struct TableSpec {
     pub partition: Option<String>,
     /// Rows of a file are sorted by these columns, then by event time.
     pub sort: Vec<String>,
-    /// How many of the columns each earlier schema version had, version 1 first: columns are only ever added, and behind those that
-    /// are there. So the newest definition says how rows of every version are to be read.
+    /// The earlier schema versions, version 1 first. So the newest definition says how rows of every version are to be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<u32>,
+    pub history: Vec<Earlier>,
+}
+
+/// What an earlier schema version had otherwise than the one behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Its number of columns: they are only ever added, and behind those that are there.
+    pub columns: u32,
+    /// Columns whose type became wider with the next version, and what it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub types: BTreeMap<String, ColumnType>,
+}
+
+impl Earlier {
+    /// A version of so many columns, and no other types.
+    pub fn of(columns: u32) -> Self {
+        Self { columns, types: BTreeMap::new() }
+    }
 }
 
 /// Why a definition is refused.
@@ -205,7 +221,7 @@ pub enum SpecError {
     BucketWidth(u64),
     /// A history that the columns do not bear out.
     #[error("the history of schema versions is not one of columns that were added: {0:?}")]
-    History(Vec<u32>),
+    History(Vec<Earlier>),
     /// A time unit that is none.
     #[error("{0:?} is not a time unit; use s, ms, us or ns")]
     TimeUnit(String),
@@ -255,7 +271,8 @@ impl TableSpec {
             return Err(SpecError::BucketWidth(u64::from(self.bucket_seconds)));
         }
         let known = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
-        if !self.history.is_sorted() || self.history.iter().any(|count| *count == 0 || *count > known) {
+        let counts = || self.history.iter().map(|earlier| earlier.columns);
+        if !counts().is_sorted() || counts().any(|count| count == 0 || count > known) {
             return Err(SpecError::History(self.history.clone()));
         }
         self.validate_roles(&seen)

@@ -1,11 +1,13 @@
-//! Schema versions: a table's definition may get columns, and nothing else about it changes.
+//! Schema versions: a table's definition may get columns, and some of its types may become wider; nothing else about it
+//! changes.
 //!
-//! Columns are added behind those that are there, and may be null. So a definition of any version is a prefix of the newest
-//! one, which says by itself how rows of every version are to be read, and rows of an older version fit a newer one with
-//! nulls at the end.
+//! Columns are added behind those that are there, and may be null. The newest definition says by itself how rows of every
+//! version are to be read, and rows of an older version fit a newer one with nulls at the end and the same values in wider
+//! types.
 //!
-//! Absent here: widening a type (what readers follow is written down in `lake::schema`), columns inside structs, dropping.
+//! Absent here: columns inside structs, dropping.
 
+use super::spec::Earlier;
 use super::{ColumnSpec, EventTime, TableSpec};
 
 /// What a declaration asks of a table that exists.
@@ -13,41 +15,49 @@ use super::{ColumnSpec, EventTime, TableSpec};
 pub enum Change {
     /// Nothing: it is what is there.
     None,
-    /// More columns: the definition with them, one schema version on.
-    Columns(Box<TableSpec>),
+    /// More columns or wider types: the definition with them, one schema version on.
+    Next(Box<TableSpec>),
     /// Something that a table cannot become; each reason says what to do.
     Refused(Vec<String>),
 }
 
 impl TableSpec {
-    /// How many of the columns rows of a schema version have; none for a version that is not known here.
-    pub fn columns_at(&self, version: u32) -> Option<usize> {
-        let known = (1..=self.schema_version).contains(&version);
-        let earlier = usize::try_from(version).ok()?.checked_sub(1).and_then(|at| self.history.get(at));
-        known.then(|| earlier.map_or(self.columns.len(), |count| *count as usize))
-    }
-
     /// The definition as it was at a schema version; none for a version that is not known here.
     pub fn at(&self, version: u32) -> Option<Self> {
-        let columns = self.columns_at(version)?;
-        if version == self.schema_version {
-            return Some(self.clone());
+        if !(1..=self.schema_version).contains(&version) {
+            return None;
         }
-        let history = self.history.iter().take(version as usize - 1).copied().collect();
-        let columns = self.columns.iter().take(columns).cloned().collect();
-        Some(Self { schema_version: version, columns, history, ..self.clone() })
+        let at = usize::try_from(version - 1).ok()?;
+        let mut then = Self { schema_version: version, ..self.clone() };
+        // A definition of an older build has no history, and had its columns and types from the start.
+        if let Some(earlier) = self.history.get(at) {
+            then.columns.truncate(earlier.columns as usize);
+        }
+        for earlier in self.history.iter().skip(at).rev() {
+            for column in &mut then.columns {
+                if let Some(kind) = earlier.types.get(&column.name) {
+                    column.kind.clone_from(kind);
+                }
+            }
+        }
+        then.history.truncate(at);
+        Some(then)
     }
 
     /// What it takes to become `wanted`, whose own version says nothing.
     pub fn change_to(&self, wanted: &Self) -> Change {
-        let mut reasons = Vec::new();
-        for column in &self.columns {
+        let (mut reasons, mut next) = (Vec::new(), self.clone());
+        let mut before = Earlier::of(u32::try_from(self.columns.len()).unwrap_or(u32::MAX));
+        for column in &mut next.columns {
             match wanted.columns.iter().find(|other| other.name == column.name) {
                 None => reasons.push(format!(
                     "column {:?} is missing: a column cannot be dropped; leave it in, rows {}",
                     column.name,
                     if column.nullable { "may leave it out" } else { "need it" }
                 )),
+                Some(other) if column.kind.widens_to(&other.kind) && column.nullable == other.nullable => {
+                    before.types.insert(column.name.clone(), std::mem::replace(&mut column.kind, other.kind.clone()));
+                }
                 Some(other) => compare(column, other, &mut reasons),
             }
         }
@@ -58,22 +68,18 @@ impl TableSpec {
             reasons.push(format!("new column {name:?} must be nullable: the rows that are there do not have it"));
         }
         self.compare_roles(wanted, &added, &mut reasons);
-        match (reasons.is_empty(), added.is_empty()) {
-            (false, _) => Change::Refused(reasons),
-            (true, true) => Change::None,
-            (true, false) => self.extended(added),
+        match (reasons.is_empty(), added.is_empty() && before.types.is_empty()) {
+            (false, _) => return Change::Refused(reasons),
+            (true, true) => return Change::None,
+            (true, false) => {}
         }
-    }
-
-    fn extended(&self, added: Vec<ColumnSpec>) -> Change {
-        let mut next = self.clone();
         // A definition of an older build has a version and no history: its earlier versions had the same columns.
-        let count = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
-        next.history.resize(self.schema_version as usize, count);
+        next.history.resize(self.schema_version as usize - 1, Earlier::of(before.columns));
+        next.history.push(before);
         next.schema_version += 1;
         next.columns.extend(added);
         match next.validate() {
-            Ok(()) => Change::Columns(Box::new(next)),
+            Ok(()) => Change::Next(Box::new(next)),
             Err(error) => Change::Refused(vec![error.to_string()]),
         }
     }
@@ -113,7 +119,10 @@ fn compare(ours: &ColumnSpec, theirs: &ColumnSpec, reasons: &mut Vec<String>) {
     let name = &ours.name;
     if ours.kind != theirs.kind {
         let (is, wanted) = (&ours.kind, &theirs.kind);
-        reasons.push(format!("column {name:?} is {is} and cannot become {wanted}: add a column of another name"));
+        reasons.push(format!(
+            "column {name:?} is {is} and cannot become {wanted}, which not all readers would follow in the files that are \
+             there (int to long and float to double are followed): add a column of another name"
+        ));
     }
     if ours.nullable != theirs.nullable {
         let may = |nullable: bool| if nullable { "may be null" } else { "must not be null" };

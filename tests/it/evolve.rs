@@ -43,7 +43,7 @@ async fn columns_are_added_while_rows_arrive_and_survive_a_crash() {
     // A row that has the column before the table has it is refused, and nothing of its post is kept.
     let early = server.post(TABLE, kit::NDJSON, kit::ndjson(rows(10..12, &json!({ "zone": "z" })))).await;
     assert_eq!(early.status, 422, "{}", early.text());
-    let wider = definition(&[("zone", "string"), ("cores", "long")]);
+    let wider = definition(&[("zone", "string"), ("cores", "int")]);
     let shown = server.declare(TABLE, &wider).await;
     assert_eq!((shown.status, &shown.json()["schema_version"]), (200, &json!(2)), "{}", shown.text());
     server.append(TABLE, rows(10..20, &json!({ "zone": "z", "cores": 4 }))).await;
@@ -56,17 +56,23 @@ async fn columns_are_added_while_rows_arrive_and_survive_a_crash() {
     server.kill();
     let server = Launch::on(dir.path()).set_all(&NO_FLUSH).start().await;
     assert_eq!(server.row(&without_load).await, sums);
-    let alter = ["tables", "alter", TABLE, "--add-column", "load:double", "--url", server.url.as_str()];
+    server.flush().await;
+    assert_eq!(server.row(&without_load).await, sums, "the flush should change nothing");
+    let table = server.table(TABLE).await;
+    assert_eq!((&table["delta_rows"], &table["delta_files"]), (&json!(25), &json!(1)), "one generation, one file");
+
+    // One more column, and a wider type for one whose narrow values are in a file already.
+    let more = ["--add-column", "load:double", "--add-column", "cores:long"];
+    let alter = [&["tables", "alter", TABLE, "--url", server.url.as_str()], more.as_slice()].concat();
     let altered = penstock(&alter).await.ok();
-    assert!(altered.contains("has more columns: schema version 3"), "{altered}");
-    assert!(penstock(&alter).await.ok().contains("had them already"));
-    server.append(TABLE, rows(25..30, &json!({ "load": 0.5, "cores": 1 }))).await;
-    let sums = json!({ "count": 30, "ids": 435, "zones": 10, "cores": 15, "sum": 45, "loads": 5 });
+    assert!(altered.contains("has changed: schema version 3"), "{altered}");
+    assert!(penstock(&alter).await.ok().contains("was like this already: schema version 3"));
+    server.append(TABLE, rows(25..30, &json!({ "load": 0.5, "cores": 3_000_000_000_i64 }))).await;
+    let sums = json!({ "count": 30, "ids": 435, "zones": 10, "cores": 15, "sum": 15_000_000_040_i64, "loads": 5 });
     assert_eq!(server.row(SUMS).await, sums);
     server.flush().await;
     assert_eq!(server.row(SUMS).await, sums, "the flush should change nothing");
     let table = server.table(TABLE).await;
-    assert_eq!((&table["delta_rows"], &table["delta_files"]), (&json!(30), &json!(1)), "one generation, one file");
     let versions: Vec<_> = table["schema_versions"].as_array().expect("should be there").iter().collect();
     let columns: Vec<_> = versions.iter().map(|version| (&version["version"], &version["columns"])).collect();
     assert_eq!(columns, [(&json!(1), &json!(3)), (&json!(2), &json!(5)), (&json!(3), &json!(6))]);
@@ -90,7 +96,11 @@ async fn columns_are_added_while_rows_arrive_and_survive_a_crash() {
         assert_eq!((&found["count"], &found["ids"]), (&json!(31), &json!(465)), "{reader}");
         assert_eq!(found["zone"][0], 11, "{reader}");
         let numbers = |name: &str| (found[name][0].as_i64(), found[name][1].as_f64());
-        assert_eq!((numbers("cores"), numbers("load")), ((Some(15), Some(45.0)), (Some(5), Some(2.5))), "{reader}");
+        assert_eq!(
+            (numbers("cores"), numbers("load")),
+            ((Some(15), Some(15_000_000_040.0)), (Some(5), Some(2.5))),
+            "{reader}"
+        );
     }
 }
 

@@ -65,8 +65,8 @@ enum TablesCommand {
     Create(CreateArgs),
     /// Add columns to a table
     ///
-    /// The rows that are there have nulls in them. Columns cannot be dropped, and their types cannot be changed. Adding a column that
-    /// is there is fine.
+    /// The rows that are there have nulls in them. Columns cannot be dropped; int may become long, and float double, by adding the
+    /// column again with that type. Adding a column that is there is fine.
     Alter(AlterArgs),
 }
 
@@ -151,7 +151,7 @@ async fn alter(args: &AlterArgs) -> Result<String, Error> {
         }
     }
     let (spec, _) = client.create(&args.table, &wanted).await?;
-    let verb = if spec.schema_version > before.schema_version { "has more columns:" } else { "had them already:" };
+    let verb = if spec.schema_version > before.schema_version { "has changed:" } else { "was like this already:" };
     Ok(format!("{} {verb} schema version {}\n{}\n", spec.name, spec.schema_version, columns(&spec)))
 }
 

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::ingest::post::{self, Declared};
+use crate::schema::spec::Earlier;
 use crate::schema::{ColumnSpec, ColumnType, EventTime};
 
 struct Parts {
@@ -193,7 +194,7 @@ async fn columns_that_were_added_are_there_after_a_restart() {
     let (second, declared) = ingest.declare(wider(&cpu, &["a"])).await.expect("should extend");
     assert_eq!((second.id, second.spec.schema_version, declared), (table.id, 2, Declared::Extended));
     let (third, _) = ingest.declare(wider(&cpu, &["b", "a"])).await.expect("should extend");
-    assert_eq!((third.spec.schema_version, &third.spec.history), (3, &vec![1, 2]));
+    assert_eq!((third.spec.schema_version, &third.spec.history), (3, &vec![Earlier::of(1), Earlier::of(2)]));
     assert_eq!(registry.by_id(table.id).expect("should be known").spec, third.spec);
     let (same, declared) = ingest.declare(wider(&cpu, &["a", "b"])).await.expect("should be the same");
     assert_eq!((&same.spec, declared), (&third.spec, Declared::Same));
@@ -211,7 +212,7 @@ async fn cut_off_between_the_log_and_the_catalog() {
     let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
     parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
     parts.define(id, &cpu).await;
-    let next = TableSpec { schema_version: 2, history: vec![1], ..wider(&cpu, &["a"]) };
+    let next = TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) };
     parts.define(id, &next).await;
     let parts = parts.restart().await;
     parts.agree_on(id, &next).await;
@@ -221,11 +222,12 @@ async fn cut_off_between_the_log_and_the_catalog() {
 #[tokio::test]
 async fn a_catalog_ahead_of_the_log_gives_it_columns_and_one_of_another_line_is_corrected() {
     let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
-    let next = TableSpec { schema_version: 2, history: vec![1], ..wider(&cpu, &["a"]) };
+    let next = TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) };
     parts.define(id, &cpu).await;
     parts.catalog.create_table(id, &next, Cause::Declaration).await.expect("should create");
     parts.agree_on(id, &next).await;
-    let other = TableSpec { schema_version: 3, history: vec![1, 2], ..wider(&cpu, &["z", "y"]) };
+    let other =
+        TableSpec { schema_version: 3, history: vec![Earlier::of(1), Earlier::of(2)], ..wider(&cpu, &["z", "y"]) };
     parts.catalog.put_definition(id, &other, Cause::Declaration).await.expect("should note");
     parts.agree_on(id, &next).await;
 }
@@ -243,5 +245,7 @@ async fn changes_at_the_same_time_get_versions_of_their_own() {
     });
     let declared = futures::future::try_join_all(declaring).await.expect("should end");
     assert_eq!(declared.iter().filter(|declared| **declared == Declared::Extended).count(), 1);
-    parts.agree_on(table.id, &TableSpec { schema_version: 2, history: vec![1], ..wider(&cpu, &["a"]) }).await;
+    parts
+        .agree_on(table.id, &TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) })
+        .await;
 }

@@ -10,6 +10,7 @@ use penstock_store::{Bucket, Define, SliceInput, TableId};
 use super::*;
 use crate::flush::kit::{Kit, on_demand};
 use crate::schema::payload::{ENCODING_IPC, encode};
+use crate::schema::spec::Earlier;
 use crate::schema::{ColumnSpec, ColumnType};
 
 const HOUR: i64 = 3_600_000_000;
@@ -17,7 +18,7 @@ const HOUR: i64 = 3_600_000_000;
 /// Gives the table one more column.
 async fn extend(kit: &Kit, table: TableId, name: &str) {
     let mut spec = kit.registry.by_id(table).expect("should be known").spec.clone();
-    spec.history.push(u32::try_from(spec.columns.len()).expect("should fit"));
+    spec.history.push(Earlier::of(u32::try_from(spec.columns.len()).expect("should fit")));
     spec.schema_version += 1;
     spec.columns.push(ColumnSpec { name: name.into(), kind: ColumnType::Long, nullable: true });
     let body = serde_json::to_vec(&spec).expect("should be JSON").into();

@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use super::support::*;
 use crate::lake::{Commit, Committed, Error, FileSettings, Kind, LakeTable};
 use crate::schema::arrow::{arrow_schema, with_partition};
+use crate::schema::spec::Earlier;
 use crate::schema::{ColumnType, TableSpec};
 
 /// The table of the other tests with one more column.
 fn second() -> TableSpec {
     let mut spec = spec();
-    spec.history = vec![3];
+    spec.history = vec![Earlier::of(3)];
     spec.schema_version = 2;
     spec.columns.push(column("cores", ColumnType::Long, true));
     spec
@@ -168,7 +169,7 @@ async fn a_column_that_another_writer_adds_first_is_not_added_again() {
 #[tokio::test]
 async fn a_column_of_another_type_or_case_or_without_nulls_is_refused() {
     let unlike: [(Value, &str); 3] = [
-        (field("cores", "integer"), "column \"cores\" is integer in the table and long here"),
+        (field("cores", "double"), "column \"cores\" is double in the table and long here"),
         (field("Cores", "long"), "column \"cores\" is \"Cores\" in the table"),
         (json!({ "name": "cores", "type": "long", "nullable": false, "metadata": {} }), "\"cores\" may be null here"),
     ];
@@ -182,6 +183,29 @@ async fn a_column_of_another_type_or_case_or_without_nulls_is_refused() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(store.entry(3).await.is_none(), "nothing should be written");
     }
+}
+
+#[tokio::test]
+async fn a_narrower_column_gets_the_width_of_the_rows_and_a_wider_one_keeps_its_own() {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    ten_rows(&table, 1).await.expect("should commit");
+    store.then(Fault::Rival(foreign(&store, |_, fields| fields.push(field("cores", "integer"))).await));
+    assert_eq!(commit_second(&table, 2).await.expect("should commit"), landed(3));
+    let changed = metadata_of(&store.entry(3).await.expect("should be there")).expect("should change the table");
+    let schema: Value = serde_json::from_str(changed["schemaString"].as_str().expect("should be text")).expect("JSON");
+    let cores = &schema["fields"][4];
+    assert_eq!(
+        (&cores["name"], &cores["type"], &cores["metadata"]["comment"]),
+        (&json!("cores"), &json!("long"), &json!("theirs"))
+    );
+
+    let mut narrow = second();
+    narrow.columns[3].kind = ColumnType::Int;
+    narrow.schema_version = 3;
+    let commit = Commit { node: NODE, incarnation: NOW, first_sequence: 3, sequence: 3, spec: &narrow, adds: &[] };
+    assert_eq!(table.commit(commit).await.expect("should commit"), landed(4));
+    assert_eq!(metadata_of(&store.entry(4).await.expect("should be there")), None);
 }
 
 #[tokio::test]

@@ -86,9 +86,9 @@ async fn columns_in_another_order_and_nullable_ones_of_others_are_fine() {
 #[tokio::test]
 async fn a_schema_that_does_not_take_our_rows_is_refused() {
     let mut fields = our_fields();
-    fields[2] = field("load", json!("float"), true);
+    fields[2] = field("load", json!("long"), true);
     let error = refused(protocol(), metadata(fields)).await;
-    assert!(error.contains("column \"load\" is float in the table and double here"), "{error}");
+    assert!(error.contains("column \"load\" is long in the table and double here"), "{error}");
 
     let mut fields = our_fields();
     fields.remove(0);

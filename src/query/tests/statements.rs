@@ -212,3 +212,30 @@ async fn a_query_that_looked_a_table_up_before_it_got_a_column_reads_rows_that_h
     let pinned = pinned.with_snapshots(&kit.lake, kit.store.node()).await.expect("should pin");
     assert_eq!(pinned[0].table.spec, second.spec);
 }
+
+#[tokio::test]
+async fn a_type_that_became_wider_keeps_its_values_flushed_or_not() {
+    let kit = Kit::new();
+    let first = kit.table("cpu", "n int; ratio float").await;
+    kit.append(&first, 1, "{\"n\":1,\"ratio\":0.5}\n{\"n\":-2}").await;
+    kit.flush(&first).await;
+    kit.append(&first, 2, "{\"n\":3,\"ratio\":0.25}").await;
+    let second = kit.extend(&first, "n long; ratio double").await;
+    kit.append(&second, 2, "{\"n\":5000000000,\"ratio\":0.1}").await;
+    let asked = [
+        ("select n, ratio from cpu order by n", "-2 |1 0.5|3 0.25|5000000000 0.1"),
+        ("select sum(n) from cpu", "5000000002"),
+        ("select n from cpu where n > 4000000000", "5000000000"),
+        ("select n from cpu where n = 1", "1"),
+        ("select n from cpu where n < 0", "-2"),
+        ("select count(*) from cpu where ratio > 0.2", "2"),
+        ("select ratio from cpu where ratio = 0.1", "0.1"),
+    ];
+    for (sql, answer) in asked {
+        assert_eq!(kit.ask(sql).await, answer, "{sql}");
+    }
+    kit.flush(&second).await;
+    for (sql, answer) in asked {
+        assert_eq!(kit.ask(sql).await, answer, "flushed: {sql}");
+    }
+}

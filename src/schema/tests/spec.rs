@@ -1,4 +1,5 @@
 use super::{column, every_type};
+use crate::schema::spec::Earlier;
 use crate::schema::spec::SpecError;
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
@@ -32,8 +33,10 @@ fn the_json_form_is_stable() {
         r#""bucket_seconds":3600,"partition":"date","sort":[]}"#
     );
     assert_eq!(serde_json::to_string(&spec).unwrap(), json);
-    let later = TableSpec { history: vec![1, 1], ..spec };
-    let json = json.replace(r#""sort":[]}"#, r#""sort":[],"history":[1,1]}"#);
+    let types = [("v".to_owned(), ColumnType::Float)].into();
+    let later = TableSpec { history: vec![Earlier::of(1), Earlier { columns: 2, types }], ..spec };
+    let history = r#""sort":[],"history":[{"columns":1},{"columns":2,"types":{"v":"float"}}]}"#;
+    let json = json.replace(r#""sort":[]}"#, history);
     assert_eq!(serde_json::to_string(&later).unwrap(), json);
     assert_eq!(serde_json::from_str::<TableSpec>(&json).unwrap(), later);
     let receipt = EventTime::Receipt { column: "_received_at".to_owned() };
@@ -116,7 +119,8 @@ fn counts_and_depth_are_bounded() {
 
 #[test]
 fn a_history_only_adds_columns() {
-    for history in [vec![2, 1], vec![0], vec![99]] {
+    for counts in [vec![2, 1], vec![0], vec![99]] {
+        let history: Vec<_> = counts.into_iter().map(Earlier::of).collect();
         assert_eq!(broken(|s| s.history.clone_from(&history)), SpecError::History(history));
     }
 }
