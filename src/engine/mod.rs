@@ -29,6 +29,9 @@ use crate::lake::{self, Lake};
 use crate::query::{self, Sql};
 use crate::schema::registry::{Registry, Table};
 
+/// How long a stop waits for checkpoints of Delta logs, which the next commits would write as well.
+const CARE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long a stop waits for the history of commits: it is for people, and the tables hold the truth.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -210,6 +213,7 @@ impl Engine {
             tracing::warn!(%error, "stopping with rows that are not in Delta; the next start goes on with them");
         }
         self.flusher.stop().await;
+        self.lake.rest(CARE_PATIENCE).await;
         let history = self.history.lock().take();
         if let Some(history) = history
             && tokio::time::timeout(HISTORY_PATIENCE, history).await.is_err()

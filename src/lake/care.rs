@@ -29,7 +29,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use penstock_store::TableId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::durable::Durable;
 use super::table::Parts;
@@ -94,6 +94,8 @@ pub(super) struct Caretaker {
     view: View,
     care: Arc<Care>,
     state: Mutex<State>,
+    /// Told when the task ends.
+    rested: Notify,
 }
 
 #[derive(Default)]
@@ -120,7 +122,7 @@ impl Caretaker {
             store: Arc::clone(&parts.store),
             durable: parts.durable.clone(),
         };
-        Arc::new(Self { view, care: Arc::clone(&parts.care), state: Mutex::default() })
+        Arc::new(Self { view, care: Arc::clone(&parts.care), state: Mutex::default(), rested: Notify::new() })
     }
 
     /// Takes note of a commit. MUST AFTER it is in, and durable where we see to that: a checkpoint of a version that is lost
@@ -135,6 +137,17 @@ impl Caretaker {
             state.busy = true;
             drop(state);
             runtime.spawn(Turn(Arc::clone(self)).run());
+        }
+    }
+
+    /// Waits until nothing runs. A commit in the meantime may bring on the next.
+    pub(super) async fn rest(&self) {
+        loop {
+            let rested = self.rested.notified();
+            if !self.state.lock().busy {
+                return;
+            }
+            rested.await;
         }
     }
 
@@ -216,6 +229,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.state.lock().busy = false;
+        self.0.rested.notify_waiters();
     }
 }
 

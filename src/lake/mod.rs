@@ -207,6 +207,16 @@ impl Lake {
         }
     }
 
+    /// Waits until no checkpoint and no clean-up runs, at most for `limit`: a process that ends has no need to cut one off. One
+    /// that is cut off does no harm. There should be no more commits.
+    pub async fn rest(&self, limit: Duration) {
+        let tables: Vec<_> = self.tables.iter().map(|table| Arc::clone(&table.caretaker)).collect();
+        let all = futures::future::join_all(tables.iter().map(|caretaker| caretaker.rest()));
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::info!("a checkpoint of a Delta log is cut off; a later commit writes it");
+        }
+    }
+
     /// Proves that the store can be written, and that it honours create-only PUTs, on which every commit relies.
     ///
     /// # Errors

@@ -166,3 +166,53 @@ async fn a_table_that_others_made_again_here_is_left_alone() {
     assert!(!rig.log().await.iter().any(|name| name.contains("checkpoint")), "nothing should be written");
     assert_eq!(rig.entries().await, (0..=12).collect::<Vec<_>>());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_that_forgets_a_transaction_is_found_out() {
+    // The same table with as many files, in which another incarnation has committed: of ours it knows nothing.
+    let other = Arc::new(Rig::default());
+    let table = other.lake(10).table(TABLE, &name());
+    for sequence in 1..=9 {
+        commit_as(&table, Incarnation(5), sequence..=sequence, &[some_file()]).await.expect("should commit");
+        at_rest(&table).await;
+    }
+    let forgetful = other.read(&checkpoint(9)).await.expect("should have a checkpoint");
+
+    let rig = Arc::new(Rig::default());
+    rig.age(1_000);
+    rig.meets(".checkpoint.parquet", Put::Replace(forgetful));
+    let table = rig.lake(10).table(TABLE, &name());
+    for sequence in 1..=9 {
+        commit_one(&table, sequence).await;
+    }
+    let care = table.log_care();
+    assert!(care.last_error.as_deref().is_some_and(|error| error.contains("transaction ids")), "{care:?}");
+    assert_eq!((care.checkpoint, care.removed), (None, 0));
+    assert!(!rig.log().await.contains(&checkpoint(9)), "nobody should start from it");
+    let next = rig.lake(10).table(TABLE, &name());
+    assert_eq!(next.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(9)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_tables_are_cared_for_at_the_same_time() {
+    let rig = Arc::new(Rig::default());
+    let lake = rig.lake(4);
+    let tables: Vec<_> = (0..8)
+        .map(|number: u128| {
+            let id = penstock_store::TableId(uuid::Uuid::from_u128(100 + number));
+            lake.table(id, &format!("metrics.t{number}").parse().expect("should be a name"))
+        })
+        .collect();
+    for sequence in 1..=4 {
+        for table in &tables {
+            commit_as(table, NOW, sequence..=sequence, &[some_file()]).await.expect("should commit");
+        }
+    }
+    lake.rest(std::time::Duration::from_secs(60)).await;
+    for table in &tables {
+        let care = table.log_care();
+        assert!(care.checkpoint >= Some(3) && care.last_error.is_none(), "{care:?}");
+    }
+    let most = rig.most_pointer_reads.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(most, 2, "two tables at a time");
+}
