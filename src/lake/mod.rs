@@ -82,7 +82,7 @@ pub struct Options {
     /// Limit on every call to the store; default 30s.
     #[serde(with = "humantime_serde")]
     pub call_timeout: Duration,
-    /// Versions between two Delta checkpoints of a small table; large ones get theirs less often (see [`care`]). Default
+    /// Versions between two Delta checkpoints of a small table; large ones get theirs less often (`lake::care` says how). Default
     /// 20; 0 writes none, and then every open of a table reads its whole log.
     pub checkpoint_every: u64,
     /// Whether log entries that are older than a table's `delta.logRetentionDuration` (30 days if it says nothing) are

@@ -128,3 +128,29 @@ async fn what_a_table_cannot_become_is_refused_with_the_reason() {
     assert_eq!(server.table(TABLE).await["table"]["schema_version"], 1, "nothing should have changed");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_came_from_its_rows_and_has_no_time_of_its_own_gets_columns_too() {
+    let dir = kit::directory();
+    let server = Launch::on(dir.path()).set_all(&NO_FLUSH).start().await;
+    server.append("notes", [json!({ "text": "a" })]).await;
+    server.flush().await;
+    let alter = ["tables", "alter", "notes", "--add-column", "stars:long", "--url", server.url.as_str()];
+    let altered = penstock(&alter).await.ok();
+    assert!(altered.contains("has changed: schema version 2") && altered.contains("_received_at"), "{altered}");
+    server.append("notes", [json!({ "text": "b", "stars": 5 })]).await;
+    let sums =
+        "select count(*) as n, count(stars) as rated, sum(stars) as stars, count(_received_at) as times from notes";
+    let found = json!({ "n": 2, "rated": 1, "stars": 5, "times": 2 });
+    assert_eq!(server.row(sums).await, found);
+    server.flush().await;
+    assert_eq!(server.row(sums).await, found);
+    let causes: Vec<_> = server.table("notes").await["schema_versions"]
+        .as_array()
+        .expect("should be there")
+        .iter()
+        .map(|version| version["cause"].clone())
+        .collect();
+    assert_eq!(causes, [json!("rows"), json!("declaration")]);
+    server.stop().await;
+}

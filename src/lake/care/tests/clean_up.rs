@@ -126,11 +126,20 @@ async fn commit_one_thousand_costs_the_requests_of_commit_ten() {
     }
     assert_eq!(table.log_care().last_error, None);
     let (first, last) = (windows[0], windows[10]);
+    eprintln!("requests of a hundred commits with a checkpoint every ten, and the lists among them: {windows:?}");
     // The commit itself is one; the entry is read once for its checkpoint; the rest is shared by the commits of a checkpoint.
     assert!(last.0 <= first.0 + first.0 / 5, "requests of a hundred commits: {windows:?}");
     assert!(last.0 <= 400, "requests of a hundred commits: {windows:?}");
     assert!(last.1 <= first.1, "lists of a hundred commits: {windows:?}");
     assert!(rig.entries().await.len() < 40, "the log should be short");
+
+    // And so is what a start has to read.
+    let before = requests();
+    let next = rig.lake(0).table(TABLE, &name());
+    assert_eq!(next.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(1_100)]);
+    let opening = requests() - before;
+    eprintln!("requests of an open behind 1,100 commits: {opening}");
+    assert!(opening <= 60, "{opening} requests");
 }
 
 #[tokio::test(flavor = "multi_thread")]
