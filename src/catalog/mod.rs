@@ -1,4 +1,4 @@
-//! Namespaces, tables, schema versions and the history of flushes, in SQLite inside the data directory.
+//! Namespaces, tables, schema versions, the history of flushes and the journal of uploads, in SQLite inside the data directory.
 //!
 //! The log is the truth about the tables (Define records); the catalog is what people and later nodes ask. A table that only one
 //! of the two knows is brought to the other at start.
@@ -20,12 +20,18 @@ use crate::schema::{TableName, TableSpec};
 
 #[cfg(test)]
 mod tests;
+mod uploads;
+
+pub use uploads::Upload;
 
 /// The catalog's file in the data directory.
 pub const FILE_NAME: &str = "catalog.db";
 
 /// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "catalog", include_str!("../../migrations/0001_catalog.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "catalog", include_str!("../../migrations/0001_catalog.sql")),
+    (2, "uploads", include_str!("../../migrations/0002_uploads.sql")),
+];
 
 fn migrator() -> Migrator {
     let migration = |(number, name, sql)| {
@@ -51,6 +57,8 @@ pub enum Error {
     Exists(TableName),
     #[error("the catalog holds a definition that cannot be read: {0}")]
     Definition(String),
+    #[error("the catalog holds an upload that cannot be read: {0}")]
+    Upload(String),
 }
 
 /// A commit, for the history.
@@ -162,7 +170,6 @@ impl Catalog {
     /// # Errors
     /// A database error.
     pub async fn record_flushes(&self, flushes: &[Flush]) -> Result<(), Error> {
-        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let mut transaction = self.pool.begin().await?;
         for flush in flushes {
             sqlx::query(
@@ -195,6 +202,10 @@ fn table(row: &SqliteRow) -> Result<(TableId, TableSpec), Error> {
     let spec: String = row.try_get(1)?;
     let spec = serde_json::from_str(&spec).map_err(|e| unreadable(&e))?;
     Ok((TableId(id), spec))
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 fn now_micros() -> i64 {
