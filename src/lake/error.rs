@@ -22,6 +22,8 @@ pub enum Kind {
     Settings,
     /// What is stored cannot be read.
     Corrupt,
+    /// These rows cannot be written, whatever the store does; others can.
+    Rows,
 }
 
 /// A failed operation on the lake.
@@ -188,6 +190,14 @@ pub enum Error {
         /// Arrow's reason.
         source: arrow::error::ArrowError,
     },
+    /// Rows that cannot be encoded.
+    #[error("encoding rows for {table}: {source}")]
+    Encode {
+        /// The table.
+        table: String,
+        /// The encoder's reason.
+        source: Box<DeltaTableError>,
+    },
     /// The settings of data files are not valid.
     #[error("data file settings: {0}")]
     FileSettings(#[source] parquet::errors::ParquetError),
@@ -215,8 +225,8 @@ impl Error {
             | Self::TransactionRetention { .. }
             | Self::Schema { .. }
             | Self::Partitioning { .. }
-            | Self::Rows { .. }
             | Self::Sequence(_) => Kind::Refused,
+            Self::Rows { .. } | Self::Encode { .. } => Kind::Rows,
             Self::Corrupt { .. } => Kind::Corrupt,
         }
     }

@@ -5,7 +5,7 @@
 //! - [`stores`]: the object store behind a lake's URL; [`durable`], a local one that syncs, and [`deadline`], a limit on
 //!   every call;
 //! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions);
-//! - [`data`]: sorted batches into Parquet files, uploaded and synced;
+//! - [`data`]: sorted batches into Parquet files, uploaded and synced; [`orphans`]: the files of those that no commit refers to;
 //! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long);
 //! - [`snapshot`]: the table as of a version, for queries.
 //!
@@ -43,6 +43,7 @@ mod durable;
 mod entry;
 mod error;
 mod head;
+mod orphans;
 mod patience;
 mod schema;
 mod snapshot;
@@ -52,9 +53,10 @@ mod table;
 mod tests;
 
 pub use commit::{Commit, Committed};
-pub use data::{DataFiles, FileSettings};
+pub use data::{Announce, DataFiles, FileSettings, Unannounced, Uploading};
 pub use entry::app_id;
 pub use error::{Error, Kind};
+pub use orphans::{Fate, Suspect};
 pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
 
@@ -146,6 +148,13 @@ impl Lake {
 
     fn over(stores: Stores, patience: Patience) -> Self {
         Self { stores, patience, tables: DashMap::new() }
+    }
+
+    /// A lake in any store, for tests of what is above it.
+    #[cfg(test)]
+    pub(crate) fn in_store(store: Arc<dyn ObjectStore>, call_timeout: Duration) -> Self {
+        let url = Url::parse("memory:///lake").expect("should be a URL");
+        Self::over(Stores::new(url, store, call_timeout).expect("should be a lake"), Patience::new(call_timeout))
     }
 
     /// The directory of all tables; ends with a slash.

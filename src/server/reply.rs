@@ -260,7 +260,7 @@ impl From<lake::Error> for ApiError {
             lake::Kind::Unavailable | lake::Kind::Stale => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "lake_unavailable", message).retry_after(SHORTLY)
             }
-            lake::Kind::Refused | lake::Kind::Settings | lake::Kind::Corrupt => {
+            lake::Kind::Refused | lake::Kind::Settings | lake::Kind::Corrupt | lake::Kind::Rows => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "lake_refused", message)
             }
         }
