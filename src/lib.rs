@@ -27,7 +27,7 @@
 //! | [`cli`] | the command line | everything |
 //! | [`telemetry`] | logging | nothing |
 //!
-//! Absent so far: idempotent producers over HTTP, schema evolution, dead letters, OTLP, other SQL protocols, tokens and TLS.
+//! Absent so far: idempotent producers over HTTP, schema evolution, dead letters of single rows, OTLP, other SQL protocols, tokens and TLS.
 
 pub mod admission;
 pub mod catalog;

@@ -6,9 +6,11 @@
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
 //! - [`history`]: notes commits in the catalog;
+//! - [`journal`]: keeps uploads that are in no commit yet in the catalog;
 //! - [`status`]: one snapshot of their figures, as types of the HTTP API.
 
 mod history;
+mod journal;
 mod reconcile;
 pub mod status;
 
@@ -28,6 +30,7 @@ use crate::ingest::post::Ingest;
 use crate::lake::{self, Lake};
 use crate::query::{self, Sql};
 use crate::schema::registry::{Registry, Table};
+use journal::UploadJournal;
 
 /// How long a stop waits for the history of commits: it is for people, and the tables hold the truth.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(5);
@@ -109,6 +112,7 @@ impl Engine {
             Arc::clone(&lake),
             Arc::clone(&registry),
             config.flush.clone(),
+            Arc::new(UploadJournal::new(catalog.clone())),
             relief(&store, &admission),
             flushed,
         )?;

@@ -7,9 +7,10 @@ use arrow::array::RecordBatch;
 use futures::FutureExt;
 use penstock_store::{Incarnation, Sealed, TableId};
 
+use super::permits::Room;
 use super::table::Ready;
-use super::{Context, encode};
-use crate::lake::{self, Commit, DataFiles, LakeTable};
+use super::{Context, dead, encode};
+use crate::lake::{self, Commit, DataFiles, LakeTable, Uploading};
 use crate::schema::arrow::arrow_schema;
 use crate::schema::payload;
 use crate::schema::registry::Table;
@@ -31,6 +32,10 @@ pub enum Error {
     Encode(#[from] encode::Error),
     #[error(transparent)]
     Lake(#[from] lake::Error),
+    #[error("its rows cannot be written, and dead letters have no table that they could go to")]
+    DeadLetters,
+    #[error("its dead letters were committed and are not in their table")]
+    Unburied,
     /// A defect; only the table that met it has to wait.
     #[error("it panicked: {0}")]
     Panicked(String),
@@ -78,32 +83,43 @@ pub async fn resolve(context: &Context, table: TableId, incarnations: &[Incarnat
     Ok(Holdings { version: lake_table.published(), sequences })
 }
 
-/// Decodes, sorts, encodes and uploads. What is uploaded is in no table yet.
+/// Decodes, sorts, encodes and uploads. What is uploaded is in no table yet. Most of `room` is given back once all is encoded.
 ///
 /// # Errors
 /// [`Error`]; nothing of the generation is in the table then, and it can be uploaded again.
-pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Error> {
+pub async fn upload(context: &Context, sealed: &Sealed, room: &mut Room) -> Result<DataFiles, Error> {
     let generation = &sealed.generation;
     let (table, lake_table) = open(context, generation.table)?;
+    #[cfg(test)]
+    assert!(!context.panics.lock().contains(&sealed.seal.sequence), "injected");
     let schema = arrow_schema(&table.spec);
     let reading = Arc::clone(generation);
     let slices = tokio::task::spawn_blocking(move || reading.slices(usize::MAX)).await;
     let slices = slices.map_err(|e| Error::Unreadable(e.into()))?.map_err(Error::Unreadable)?;
     let mut batches: Vec<RecordBatch> = Vec::with_capacity(slices.len());
-    for slice in &slices {
+    // One by one, so that a payload that had to be copied goes as soon as it is decoded.
+    for slice in slices {
         let batch = payload::decode(slice.encoding, &slice.payload, &schema);
         batches.push(batch.map_err(|source| Error::Payload { lsn: slice.lsn, source })?);
     }
-    let batches = encode::sort_and_partition(&table.spec, batches, generation.bucket)?;
-    Ok(lake_table.write_data(&table.spec, batches, &context.options.file_settings()).await?)
+    let sorted = encode::sorted(&table.spec, batches, generation.bucket)?;
+    let attempt = context.sweep.attempt(table.id, &table.spec.name, context.store.node(), sealed);
+    let uploading = Uploading { announce: Some(attempt), requests: context.requests.clone() };
+    Ok(lake_table
+        .write_batches(&table.spec, room.encoding(sorted), &context.options.file_settings(), uploading)
+        .await?)
 }
 
-/// Commits what is ready.
+/// Commits what is ready. A generation that cannot be written goes to the dead letters first.
 ///
 /// # Errors
 /// [`Error`]; the commit may have landed all the same, which the next attempt finds out.
 pub async fn commit(context: &Context, table: TableId, ready: &Ready) -> Result<lake::Committed, Error> {
     let (table, lake_table) = open(context, table)?;
+    if let Some((sealed, reason)) = &ready.dead {
+        // MUST BEFORE the commit that moves the table past it: from then on nobody keeps the rows but the dead letters.
+        dead::bury(context, sealed, reason).await?;
+    }
     let request = Commit {
         node: context.store.node(),
         incarnation: ready.incarnation,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use penstock_store::{Incarnation, Lsn, Sealed};
 
+use super::dead::{Fault, Strikes};
 use crate::lake::DataFiles;
 
 /// First pause after a failure; doubles up to [`MAX_PAUSE`].
@@ -16,12 +17,17 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Most generations in one commit, which bounds its size. No more than these are uploaded ahead either: a table that cannot commit
 /// must not fill the lake with files that nothing refers to.
 const MAX_GENERATIONS: usize = 256;
+/// Files that have waited this long for their commit are uploaded anew: another writer's vacuum takes what no version refers to, and
+/// deletes nothing younger than days.
+const MAX_WAIT: Duration = Duration::from_secs(12 * 3600);
 
 #[derive(Debug)]
 enum Stage {
     Waiting,
     Uploading,
-    Ready(DataFiles),
+    Ready(DataFiles, Instant),
+    /// It cannot be written, and why.
+    Dead(String),
 }
 
 #[derive(Debug)]
@@ -29,6 +35,17 @@ struct Entry {
     sealed: Sealed,
     bytes: u64,
     stage: Stage,
+    strikes: Strikes,
+}
+
+impl Entry {
+    fn is_to_upload(&self, now: Instant) -> bool {
+        match &self.stage {
+            Stage::Waiting => true,
+            Stage::Ready(_, since) => now.saturating_duration_since(*since) >= MAX_WAIT,
+            Stage::Uploading | Stage::Dead(_) => false,
+        }
+    }
 }
 
 /// What goes into the next commit.
@@ -40,6 +57,19 @@ pub struct Ready {
     /// Highest sequence.
     pub sequence: u64,
     pub files: DataFiles,
+    /// The generation is one that cannot be written, and why: it goes to the dead letters, and the commit has no files.
+    pub dead: Option<(Sealed, String)>,
+}
+
+/// How many generations of a table are at which stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// To be uploaded.
+    pub waiting: u64,
+    /// Being encoded or uploaded.
+    pub uploading: u64,
+    /// To be committed.
+    pub ready: u64,
 }
 
 /// What left a queue because the table holds it.
@@ -78,7 +108,7 @@ impl Queue {
             let bytes = sealed.generation.totals().bytes;
             self.newest = Some(sealed.seal.lsn);
             self.bytes += bytes;
-            self.entries.push_back(Entry { sealed, bytes, stage: Stage::Waiting });
+            self.entries.push_back(Entry { sealed, bytes, stage: Stage::Waiting, strikes: Strikes::default() });
             any = true;
         }
         any
@@ -95,35 +125,81 @@ impl Queue {
         all
     }
 
+    /// Payload bytes of the next generation to upload.
+    pub fn to_upload(&self, now: Instant) -> Option<u64> {
+        self.next(now).map(|at| self.entries[at].bytes)
+    }
+
     /// The next generation to upload, marked as being uploaded.
     pub fn next_upload(&mut self, now: Instant) -> Option<Sealed> {
+        let at = self.next(now)?;
+        let entry = &mut self.entries[at];
+        entry.stage = Stage::Uploading;
+        Some(entry.sealed.clone())
+    }
+
+    fn next(&self, now: Instant) -> Option<usize> {
         if !self.resolved || self.is_paused(now) {
             return None;
         }
-        let near = self.entries.iter_mut().take(MAX_GENERATIONS);
-        let entry = near.into_iter().find(|e| matches!(e.stage, Stage::Waiting))?;
-        entry.stage = Stage::Uploading;
-        Some(entry.sealed.clone())
+        // A table that fails tries with one: the others have the room.
+        if self.failures > 0 && self.near().any(|entry| matches!(entry.stage, Stage::Uploading)) {
+            return None;
+        }
+        self.near().position(|entry| entry.is_to_upload(now))
+    }
+
+    fn near(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().take(MAX_GENERATIONS)
+    }
+
+    /// How many generations are at which stage.
+    pub fn stages(&self) -> Stages {
+        let mut stages = Stages::default();
+        for entry in self.near() {
+            match entry.stage {
+                Stage::Waiting => stages.waiting += 1,
+                Stage::Uploading => stages.uploading += 1,
+                Stage::Ready(..) | Stage::Dead(_) => stages.ready += 1,
+            }
+        }
+        stages.waiting += self.entries.len().saturating_sub(MAX_GENERATIONS) as u64;
+        stages
     }
 
     /// Notes how an upload ended. The files of a generation that has left meanwhile are not needed.
     pub fn uploaded(&mut self, sealed: &Sealed, files: Option<DataFiles>) {
         if let Some(entry) = self.entries.iter_mut().find(|e| e.sealed.seal == sealed.seal) {
-            entry.stage = files.map_or(Stage::Waiting, Stage::Ready);
+            entry.stage = files.map_or(Stage::Waiting, |files| Stage::Ready(files, Instant::now()));
         }
     }
 
-    /// What can be committed now: the ready generations at the front.
+    /// Notes that an upload failed through the generation's own rows. With `limit` failures of one kind in a row it is not tried
+    /// again: it is a dead letter.
+    pub fn struck(&mut self, sealed: &Sealed, fault: Option<Fault>, reason: &str, limit: u32) {
+        if let Some(entry) = self.entries.iter_mut().find(|e| e.sealed.seal == sealed.seal)
+            && entry.strikes.add(fault, limit)
+        {
+            entry.stage = Stage::Dead(reason.to_owned());
+        }
+    }
+
+    /// What can be committed now: the ready generations at the front, or the one at the front if it is a dead letter.
     pub fn ready(&self, now: Instant) -> Option<Ready> {
         if self.busy || !self.resolved || self.is_paused(now) {
             return None;
         }
-        let first = self.entries.front()?.sealed.seal;
-        let (incarnation, first_sequence) = (first.incarnation, first.sequence);
-        let mut ready = Ready { incarnation, first_sequence, sequence: 0, files: DataFiles::default() };
+        let front = self.entries.front()?;
+        let (incarnation, first_sequence) = (front.sealed.seal.incarnation, front.sealed.seal.sequence);
+        let mut ready = Ready { incarnation, first_sequence, sequence: 0, files: DataFiles::default(), dead: None };
+        if let Stage::Dead(reason) = &front.stage {
+            ready.sequence = first_sequence;
+            ready.dead = Some((front.sealed.clone(), reason.clone()));
+            return Some(ready);
+        }
         for entry in self.entries.iter().take(MAX_GENERATIONS) {
-            let Stage::Ready(files) = &entry.stage else { break };
-            if entry.sealed.seal.incarnation != incarnation {
+            let Stage::Ready(files, _) = &entry.stage else { break };
+            if entry.sealed.seal.incarnation != incarnation || entry.is_to_upload(now) {
                 break;
             }
             ready.sequence = entry.sealed.seal.sequence;
@@ -167,6 +243,16 @@ impl Queue {
     /// Ends the pause after a failure: somebody asks for a flush now.
     pub fn retry_now(&mut self) {
         self.paused_until = None;
+    }
+
+    /// Until when the table waits after a failure.
+    pub fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    /// Payload bytes of everything here.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether the table waits after a failure.

@@ -16,7 +16,9 @@ use super::error::root_cause;
 use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
 
-pub use crate::engine::status::{Checkpoint, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus};
+pub use crate::engine::status::{
+    Checkpoint, Flush, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus,
+};
 
 mod reply;
 mod stream;

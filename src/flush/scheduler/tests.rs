@@ -12,7 +12,7 @@ fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver
 fn relieved(kit: &Kit, options: Options, relief: u64) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     let (flushed, heard) = mpsc::unbounded_channel();
     let relief: Relief = Arc::new(move || relief);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(options.parallelism));
     (Scheduler::new(&kit.context(options), &shared, &relief, &Handle::current(), &flushed), heard)
 }
 
@@ -35,9 +35,9 @@ impl Scheduler {
     /// Takes in what is sealed and asks the tables what they hold.
     async fn take_in(&mut self) {
         self.look(false);
-        let parallelism = std::mem::replace(&mut self.uploads, usize::MAX / 2);
+        let all = self.memory.take(u64::MAX).expect("should upload nothing yet");
         self.settle().await;
-        self.uploads = parallelism;
+        drop(all);
     }
 }
 
@@ -57,13 +57,13 @@ async fn uploads_end_in_any_order_and_share_a_commit() {
         uploads.push(scheduler.next().await);
     }
     uploads.sort_by_key(|event| match event {
-        Event::Uploaded { sealed, .. } => Reverse(sealed.seal.sequence),
+        Event::Uploaded { sealed, .. } => std::cmp::Reverse(sealed.seal.sequence),
         _ => panic!("should be an upload"),
     });
     for (upload, commits) in uploads.into_iter().zip([0, 0, 1]) {
         scheduler.handle(upload);
         scheduler.start_work();
-        assert_eq!(scheduler.at_lake, commits);
+        assert_eq!(scheduler.at_lake.running(), commits);
     }
     scheduler.settle().await;
     assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
@@ -89,7 +89,7 @@ async fn uploads_are_limited_and_tables_take_turns() {
     let mut order = Vec::new();
     for _ in 0..5 {
         scheduler.start_work();
-        assert_eq!(scheduler.uploads, 1);
+        assert_eq!(scheduler.uploads.running(), 1);
         loop {
             let event = scheduler.next().await;
             let uploaded = matches!(&event, Event::Uploaded { .. });
@@ -124,7 +124,7 @@ async fn a_late_commit_of_a_part_is_found_out_and_the_rest_committed() {
     // Another handle, as the process had before it was killed.
     let before = Lake::open(&lake::Options::default(), kit.dir.path()).expect("should open the lake");
     let known = kit.registry.by_id(table).expect("should be known");
-    let files = job::upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
+    let files = kit.upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
     let late = lake::Commit {
         node: kit.store.node(),
         incarnation: sealed[0].seal.incarnation,
@@ -195,17 +195,7 @@ async fn a_generation_that_cannot_be_read_stops_its_table_only() {
     for table in [bad, good] {
         kit.append(table, 0, 0..3).await;
     }
-    let broken = penstock_store::SliceInput {
-        table: bad,
-        schema_version: 1,
-        encoding: 99,
-        bucket: penstock_store::Bucket { start: 3_600_000_000, width: 3_600_000_000 },
-        rows: 1,
-        min_time: 0,
-        max_time: 0,
-        payload: bytes::Bytes::from_static(b"?"),
-    };
-    kit.store.append(vec![broken]).expect("should be a record").wait().await.expect("should append");
+    kit.append_unreadable(bad, 1).await;
     for table in [bad, good] {
         kit.seal(table).await;
     }
@@ -223,6 +213,37 @@ async fn a_generation_that_cannot_be_read_stops_its_table_only() {
     assert!(error.contains("encoding 99"), "{error}");
 }
 
+/// DL-10: whatever later buckets do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_whose_upload_fails_again_and_again_is_committed_in_order_all_the_same() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for hour in 0..3 {
+        kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+    }
+    kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, on_demand());
+    scheduler.context.panics.lock().insert(1);
+    scheduler.look(false);
+    for _ in 0..4 {
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 15, "nothing overtakes it");
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+    }
+    let shown = scheduler.shared.tables.get(&table).expect("should be shown").clone();
+    assert_eq!((shown.waiting, shown.uploading, shown.ready), (1, 0, 2));
+    assert!(shown.last_error.is_some_and(|error| error.contains("injected")));
+    scheduler.context.panics.lock().clear();
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
+    let told: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).map(|f| (f.sequence, f.version, f.rows)).collect();
+    assert_eq!(told, [(3, 1, 15)]);
+    let shown = scheduler.shared.tables.get(&table).expect("should be shown").clone();
+    assert_eq!((shown.waiting, shown.ready, shown.last_error, shown.paused_until), (0, 0, None, None));
+    assert!(shown.committed_at.is_some());
+}
+
 #[tokio::test]
 async fn a_panic_is_an_error_of_its_task() {
     let fails = async { if Instant::now().elapsed() < Duration::MAX { panic!("oh {}", 1) } else { Ok(()) } };
@@ -235,7 +256,7 @@ async fn a_scheduler_that_panics_begins_anew_and_one_that_is_stopped_does_not() 
     let kit = Kit::new();
     let table = kit.table("cpu").await;
     kit.append(table, 0, 0..3).await;
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(4));
     let first = std::sync::atomic::AtomicBool::new(true);
     let relief: Relief = Arc::new(move || {
         assert!(!first.swap(false, std::sync::atomic::Ordering::SeqCst), "only once");

@@ -121,3 +121,56 @@ async fn starts_do_not_share_a_commit() {
     queue.committed(first, 1);
     assert_eq!(queue.ready(now).expect("should be ready").incarnation, second);
 }
+
+/// Another writer's vacuum deletes what no version refers to, once it is old.
+#[tokio::test]
+async fn files_that_waited_for_half_a_day_are_uploaded_anew() {
+    let (mut queue, sealed) = queue(2).await;
+    let now = Instant::now();
+    queue.resolved = true;
+    while queue.next_upload(now).is_some() {}
+    for sealed in &sealed {
+        queue.uploaded(sealed, Some(files(1)));
+    }
+    let late = Instant::now() + MAX_WAIT;
+    assert!(queue.ready(now).is_some() && queue.next_upload(now).is_none());
+    assert!(queue.ready(late).is_none());
+    assert_eq!(queue.next_upload(late).expect("should be uploaded anew").seal, sealed[0].seal);
+}
+
+#[tokio::test]
+async fn a_dead_letter_waits_for_its_turn_and_has_a_commit_of_its_own() {
+    let (mut queue, sealed) = queue(3).await;
+    let now = Instant::now();
+    queue.resolved = true;
+    while queue.next_upload(now).is_some() {}
+    queue.uploaded(&sealed[1], None);
+    queue.struck(&sealed[1], Some(Fault::Payload), "why", 1);
+    assert!(queue.next_upload(now).is_none() && queue.ready(now).is_none());
+    for i in [0, 2] {
+        queue.uploaded(&sealed[i], Some(files(1)));
+    }
+    let ready = queue.ready(now).expect("should be ready");
+    assert_eq!((ready.first_sequence, ready.sequence, ready.dead.is_none()), (1, 1, true));
+    queue.committed(ready.incarnation, 1);
+    let ready = queue.ready(now).expect("should be ready");
+    assert_eq!((ready.first_sequence, ready.sequence, ready.files.adds.len()), (2, 2, 0));
+    assert_eq!(ready.dead.map(|(sealed, why)| (sealed.seal.sequence, why)), Some((2, "why".to_owned())));
+    queue.committed(ready.incarnation, 2);
+    assert_eq!(queue.ready(now).expect("should be ready").sequence, 3);
+}
+
+#[tokio::test]
+async fn a_table_that_fails_uploads_one_at_a_time() {
+    let (mut queue, sealed) = queue(3).await;
+    let now = Instant::now();
+    queue.resolved = true;
+    let first = queue.next_upload(now).expect("should be next");
+    queue.uploaded(&first, None);
+    queue.failed(now);
+    let later = queue.paused_until().expect("should pause");
+    assert!(queue.next_upload(later).is_some() && queue.next_upload(later).is_none());
+    assert_eq!(queue.stages(), Stages { waiting: 2, uploading: 1, ready: 0 });
+    queue.uploaded(&sealed[0], Some(files(1)));
+    assert_eq!(queue.stages(), Stages { waiting: 2, uploading: 0, ready: 1 });
+}
