@@ -1,7 +1,8 @@
 //! The end of uploaded files that no commit refers to: those of failed attempts, of attempts that another one overtook, and of
 //! processes that were killed between upload and commit.
 //!
-//! - Every file is in the [journal](super::journal) before any of it is in the store; names carry a random id.
+//! - Every file is in the [journal](super::journal) before any of it is in the store; names carry a random id. Where the journal takes
+//!   nothing (it may be on the disk that is full, which uploads empty), uploads go on, and only a crash can then leave files behind.
 //! - Once the commit that refers to it is in the table and its rows are let go of, its entry ends. That is all there is to do for most.
 //! - An entry that stays is looked at when it is [`age`](Sweep::new) old (a request that was given up may still arrive) and no job
 //!   holds it: the table itself says whether its sequence is covered, and whether any version refers to the file. Only what is
@@ -12,7 +13,7 @@
 //! have to be told from the rest by a convention that other writers need not respect.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +24,7 @@ use penstock_store::{Incarnation, NodeId, Sealed, TableId};
 use tokio::sync::Notify;
 
 use super::journal::{Journal, JournalError, Pen, Upload};
-use crate::lake::{self, Announce, Fate, Lake, Suspect, Unannounced};
+use crate::lake::{self, Announce, Fate, Lake, Suspect};
 use crate::schema::TableName;
 
 #[cfg(test)]
@@ -46,6 +47,8 @@ pub struct Sweep {
     state: Mutex<State>,
     nudge: Notify,
     removed: AtomicU64,
+    /// The journal took no upload lately.
+    broken: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -85,8 +88,8 @@ pub struct Figures {
 impl Sweep {
     /// A file is not removed before it is `age` old.
     pub fn new(journal: Arc<dyn Journal>, age: Duration) -> Arc<Self> {
-        let (pen, state, nudge, removed) = Default::default();
-        Arc::new(Self { journal, pen, age, state, nudge, removed })
+        let (pen, state, nudge, removed, broken) = Default::default();
+        Arc::new(Self { journal, pen, age, state, nudge, removed, broken })
     }
 
     /// An attempt to upload one generation's rows for a commit of `writer`; it holds its files for as long as it lives.
@@ -271,7 +274,7 @@ pub struct Attempt {
 
 #[async_trait]
 impl Announce for Attempt {
-    async fn announce(&self, path: &str) -> Result<(), Unannounced> {
+    async fn announce(&self, path: &str) {
         let upload = Upload {
             table: self.table,
             name: self.name.clone(),
@@ -285,6 +288,17 @@ impl Announce for Attempt {
         // MUST BEFORE it is in the journal: dropped in between, nobody here would end the entry.
         self.sweep.state.lock().open.entry(self.table).or_default().push(open);
         let begun = self.sweep.pen.begin(self.sweep.journal.as_ref(), &upload).await;
-        begun.map_err(Unannounced)
+        // The upload goes on all the same: the journal may be on the disk that is full, and it is emptied by uploads. What is lost is
+        // the knowledge of one file, and only if this process ends before its commit.
+        let broken = begun.is_err();
+        if self.sweep.broken.swap(broken, Ordering::Relaxed) != broken {
+            match begun {
+                Err(error) => tracing::warn!(
+                    error = error.as_ref(),
+                    "uploads cannot be written down: a crash now may leave files in the lake that no commit refers to"
+                ),
+                Ok(()) => tracing::info!("uploads are written down again"),
+            }
+        }
     }
 }

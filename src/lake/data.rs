@@ -83,14 +83,9 @@ pub struct DataFiles {
 /// Hears of each file before any of it is in the store, so that a file that no commit will refer to can be found again.
 #[async_trait]
 pub trait Announce: fmt::Debug + Send + Sync {
-    /// A file will be uploaded to `path`, from the table's root. The upload begins once this has returned, and not at all if it fails.
-    async fn announce(&self, path: &str) -> Result<(), Unannounced>;
+    /// A file will be uploaded to `path`, from the table's root. The upload begins once this has returned.
+    async fn announce(&self, path: &str);
 }
-
-/// Why an upload must not begin: nobody could find its file again.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the upload cannot be written down beforehand: {0}")]
-pub struct Unannounced(pub Arc<dyn std::error::Error + Send + Sync>);
 
 /// How files get into the store.
 #[derive(Debug, Clone, Default)]
@@ -119,7 +114,7 @@ impl LakeTable {
     /// the table has one, to as many files as partitions and the target size ask for. Batches are taken one at a time.
     ///
     /// # Errors
-    /// By [`kind`](Error::kind): `Unavailable`, the store failed, or a file could not be announced; `Rows`, these rows cannot be
+    /// By [`kind`](Error::kind): `Unavailable`, the store failed; `Rows`, these rows cannot be
     /// written, whatever the store does.
     pub async fn write_batches(
         &self,

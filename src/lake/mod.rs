@@ -53,7 +53,7 @@ mod table;
 mod tests;
 
 pub use commit::{Commit, Committed};
-pub use data::{Announce, DataFiles, FileSettings, Unannounced, Uploading};
+pub use data::{Announce, DataFiles, FileSettings, Uploading};
 pub use entry::app_id;
 pub use error::{Error, Kind};
 pub use orphans::{Fate, Suspect};

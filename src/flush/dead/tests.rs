@@ -1,4 +1,3 @@
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arrow::array::AsArray;
@@ -145,11 +144,14 @@ async fn neither_a_store_that_fails_nor_a_table_that_refuses_makes_dead_letters(
     let theirs = deltalake::DeltaTable::try_from_url(location_of);
     let column = deltalake::kernel::StructField::nullable("n", deltalake::kernel::DataType::LONG);
     theirs.await.expect("a URL").create().with_columns([column]).await.expect("should create");
-    kit.journal.broken.store(true, Ordering::SeqCst);
+    // And the store takes no data files of `cpu`.
+    let in_the_way = kit.log_dir(cpu).parent().expect("should have a parent").join("date=1970-01-01");
+    std::fs::create_dir_all(in_the_way.parent().expect("should have a parent")).expect("should make a directory");
+    std::fs::write(&in_the_way, "in the way").expect("should write");
     let (flusher, _heard) = kit.flusher(Options { dead_letter_after: 1, ..on_demand() });
     let error = flusher.flush(&[cpu, other], Duration::from_secs(2)).await.expect_err("should not flush");
     assert!(matches!(error, FlushError::Timeout { left: 2, .. }), "{error}");
-    kit.journal.broken.store(false, Ordering::SeqCst);
+    std::fs::remove_file(&in_the_way).expect("should remove");
     flusher.flush(&[cpu], LONG).await.expect("should flush");
     let error = flusher.flush(&[other], Duration::from_secs(1)).await.expect_err("should not flush").to_string();
     assert!(error.contains("not ours"), "{error}");

@@ -291,3 +291,33 @@ async fn a_commit_record_that_finds_no_space_is_written_later() {
     tokio::time::timeout(BACK_OFF * 20, recording).await.expect("should be recorded");
     assert_eq!(kit.unflushed_rows(table), 0);
 }
+
+/// Windows of several buckets pass one after the other: they are sealed together.
+#[tokio::test(flavor = "multi_thread")]
+async fn buckets_whose_window_has_passed_wait_for_the_tables_cadence_and_other_tables_do_not() {
+    let kit = Kit::new();
+    let (table, other) = (kit.table("cpu").await, kit.table("disk").await);
+    let long = Duration::from_secs(3600);
+    let passed =
+        Options { min_age: Duration::ZERO, grace: Duration::ZERO, commit_interval: long, max_age: long, ..on_demand() };
+    let (mut scheduler, _heard) = scheduler(&kit, passed);
+    let mut rows = Vec::new();
+    for hour in 0..3 {
+        kit.append(table, hour, 0..5).await;
+        if hour == 2 {
+            kit.append(other, hour, 0..5).await;
+        }
+        scheduler.look(true);
+        scheduler.settle().await;
+        rows.push((kit.unflushed_rows(table), kit.unflushed_rows(other)));
+    }
+    assert_eq!(rows, [(0, 0), (5, 0), (10, 0)]);
+    // The interval is over.
+    scheduler.cadences.clear();
+    scheduler.look(true);
+    scheduler.settle().await;
+    assert_eq!(kit.unflushed_rows(table), 0);
+    assert_eq!(kit.numbers(table).await.len(), 15);
+    scheduler.look(true);
+    assert_eq!(scheduler.shared.load.lock().active_tables, 1);
+}

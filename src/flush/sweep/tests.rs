@@ -186,19 +186,23 @@ async fn entries_end_with_their_commits_and_an_orderly_stop_leaves_none() {
     assert_eq!(kit.data_files(table).len(), 5);
 }
 
+/// The journal's disk is full. To flush is what makes room.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_uploaded_that_cannot_be_written_down() {
+async fn uploads_go_on_where_they_cannot_be_written_down_and_are_swept_all_the_same() {
     let kit = Kit::new();
     let table = kit.table("cpu").await;
     kit.append(table, 0, 0..10).await;
-    kit.seal(table).await;
+    let sealed = kit.seal(table).await;
     kit.journal.broken.store(true, Ordering::SeqCst);
-    let (flusher, _heard) = kit.flusher(on_demand());
-    let error = flusher.flush(&[table], Duration::from_secs(1)).await.expect_err("should not flush").to_string();
-    assert!(error.contains("disk is full"), "{error}");
-    assert!(kit.data_files(table).is_empty());
-    kit.journal.broken.store(false, Ordering::SeqCst);
-    flusher.flush(&[table], LONG).await.expect("should flush");
+    let context = kit.context(at_once());
+    upload(&kit, &context, table).await;
+    let files = upload(&kit, &context, table).await.remove(0);
+    assert!(kit.journal.uploads.lock().is_empty());
+    commit(&kit, &sealed[0], &files).await;
+    context.sweep.landed(table, &files.adds);
+    context.sweep.covered(table, sealed[0].seal.incarnation, 1);
+    context.sweep.round(&kit.lake).await;
+    assert_eq!((kit.data_files(table).len(), context.sweep.figures()), (1, Figures { open: 0, removed: 1 }));
     assert_eq!(kit.numbers(table).await, (0..10).collect::<Vec<_>>());
 }
 

@@ -56,7 +56,7 @@ impl Sink {
         Self { store, patience, uploading, directory: Path::default(), failure: Arc::default() }
     }
 
-    /// Takes out the first failure of the store, or of the announcement. MUST be asked before a file counts as uploaded.
+    /// Takes out the store's first failure. MUST be asked before a file counts as uploaded.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().take()
     }
@@ -79,8 +79,7 @@ impl Sink {
         let location = &Path::from_iter(self.directory.parts().chain(name.parts()));
         if let Some(announce) = &self.uploading.announce {
             // MUST BEFORE the first request: a process that is killed in between would leave a file that nobody knows of.
-            let announced = announce.announce(location.as_ref()).await;
-            announced.map_err(|error| Error::Generic { store: "sink", source: Box::new(error) })?;
+            announce.announce(location.as_ref()).await;
         }
         let upload = upload(Arc::clone(&self.store), location.clone(), file, self.patience);
         let Some(requests) = &self.uploading.requests else { return upload.await };

@@ -4,7 +4,7 @@ use std::time::Duration;
 use object_store::memory::InMemory;
 
 use super::*;
-use crate::lake::data::{Announce, Unannounced};
+use crate::lake::data::Announce;
 
 /// Fails its first uploads, and counts requests.
 #[derive(Debug, Default)]
@@ -101,10 +101,9 @@ struct Ledger {
 
 #[async_trait]
 impl Announce for Ledger {
-    async fn announce(&self, path: &str) -> std::result::Result<(), Unannounced> {
+    async fn announce(&self, path: &str) {
         assert!(self.store.inner.head(&Path::from(path)).await.is_err(), "should be announced before it is there");
         self.heard.lock().push(path.to_owned());
-        Ok(())
     }
 }
 
