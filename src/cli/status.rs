@@ -53,7 +53,7 @@ pub(super) fn render(status: &Status) -> String {
                 format!("penstock {}, {ready}, up {}", status.version, show::uptime(status.uptime_seconds as u64))
             ),
             ("node", format!("{}, incarnation {}", status.node, status.incarnation)),
-            ("lake", status.lake_url.clone()),
+            ("lake", lake(status)),
             ("process", process(status)),
             ("unflushed", unflushed(status)),
             ("admission", admission(status)),
@@ -81,6 +81,13 @@ pub(super) fn render(status: &Status) -> String {
         }
     }
     text
+}
+
+fn lake(status: &Status) -> String {
+    match &status.lake_problem {
+        None => status.lake_url.clone(),
+        Some(problem) => format!("{}: NOTHING IS FLUSHED: {}", status.lake_url, show::plain(problem)),
+    }
 }
 
 fn process(status: &Status) -> String {

@@ -5,10 +5,14 @@
 //!
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
+//! - [`proving`]: asks beside all that whether the lake can be committed to, which nobody waits for;
 //! - [`history`]: notes commits in the catalog;
-//! - [`status`]: one snapshot of their figures, as types of the HTTP API.
+//! - [`status`]: one snapshot of their figures, as types of the HTTP API;
+//! - [`doctor`]: a lake examined without an engine.
 
+pub mod doctor;
 mod history;
+mod proving;
 mod reconcile;
 pub mod status;
 
@@ -63,6 +67,7 @@ pub struct Engine {
     ingest: Ingest,
     flusher: Flusher,
     history: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    proving: JoinHandle<()>,
     sql: Sql,
     started: Instant,
 }
@@ -114,8 +119,22 @@ impl Engine {
         )?;
         let history = parking_lot::Mutex::new(Some(tokio::spawn(history::keep(catalog.clone(), heard))));
         let sql = Sql::new(Arc::clone(&store), Arc::clone(&lake), Arc::clone(&registry), config.query.clone())?;
+        let proving = tokio::spawn(proving::prove(Arc::clone(&lake)));
         let started = Instant::now();
-        Ok(Arc::new(Self { config, store, catalog, lake, registry, admission, ingest, flusher, history, sql, started }))
+        Ok(Arc::new(Self {
+            config,
+            store,
+            catalog,
+            lake,
+            registry,
+            admission,
+            ingest,
+            flusher,
+            history,
+            proving,
+            sql,
+            started,
+        }))
     }
 
     /// The settings in force.
@@ -202,6 +221,7 @@ impl Engine {
             tracing::warn!(%error, "stopping with rows that are not in Delta; the next start goes on with them");
         }
         self.flusher.stop().await;
+        self.proving.abort();
         let history = self.history.lock().take();
         if let Some(history) = history
             && tokio::time::timeout(HISTORY_PATIENCE, history).await.is_err()

@@ -25,6 +25,9 @@ pub struct Status {
     pub reason: Option<String>,
     /// Root of the Delta tables.
     pub lake_url: String,
+    /// Why nothing can be committed to any table, as far as it is known. Rows are taken all the same, within the limits.
+    #[serde(default)]
+    pub lake_problem: Option<String>,
     /// The server's process.
     pub process: Process,
     /// The logs.
@@ -241,6 +244,7 @@ impl Engine {
             ready: reason.is_none(),
             reason,
             lake_url: self.lake.url().to_string(),
+            lake_problem: self.lake.problem(),
             process: process(),
             store: self.store_figures(),
             admission: Admission {

@@ -9,6 +9,7 @@ use penstock_store::{Incarnation, Sealed, TableId};
 
 use super::table::Ready;
 use super::{Context, encode};
+use crate::failpoint;
 use crate::lake::{self, Commit, DataFiles, LakeTable};
 use crate::schema::arrow::arrow_schema;
 use crate::schema::payload;
@@ -83,6 +84,7 @@ pub async fn resolve(context: &Context, table: TableId, incarnations: &[Incarnat
 /// # Errors
 /// [`Error`]; nothing of the generation is in the table then, and it can be uploaded again.
 pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Error> {
+    failpoint::reach("flush::upload::before");
     let generation = &sealed.generation;
     let (table, lake_table) = open(context, generation.table)?;
     let schema = arrow_schema(&table.spec);
@@ -95,7 +97,9 @@ pub async fn upload(context: &Context, sealed: &Sealed) -> Result<DataFiles, Err
         batches.push(batch.map_err(|source| Error::Payload { lsn: slice.lsn, source })?);
     }
     let batches = encode::sort_and_partition(&table.spec, batches, generation.bucket)?;
-    Ok(lake_table.write_data(&table.spec, batches, &context.options.file_settings()).await?)
+    let files = lake_table.write_data(&table.spec, batches, &context.options.file_settings()).await?;
+    failpoint::reach("flush::upload::after");
+    Ok(files)
 }
 
 /// Commits what is ready.

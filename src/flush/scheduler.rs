@@ -23,6 +23,7 @@ use super::policy::{Candidate, seal_reason};
 use super::ring::Ring;
 use super::table::{Queue, Ready};
 use super::{Context, Flushed, job};
+use crate::failpoint;
 use crate::lake::{self, DataFiles};
 
 /// How often the store is looked at, at most.
@@ -353,6 +354,7 @@ impl Scheduler {
         }
         // MUST AFTER the lake published a version that holds the commit (it does so before it returns): a reader that no longer
         // finds the rows in the store has to find them in its snapshot. Durable a little later; until then a restart asks the table.
+        failpoint::reach("flush::record::before");
         let pending = self.context.store.commit(commit);
         self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));
         let mut progress = self.shared.tables.entry(table).or_default();
@@ -406,7 +408,11 @@ async fn record(store: Arc<Store>, commit: Commit, mut pending: Pending<()>) -> 
     loop {
         match pending.wait().await {
             // A log that has stopped takes nothing any more; the next start asks the table.
-            Ok(()) | Err(AppendError::Poisoned { .. } | AppendError::Closed) => return Event::Recorded,
+            Ok(()) => {
+                failpoint::reach("flush::record::after");
+                return Event::Recorded;
+            }
+            Err(AppendError::Poisoned { .. } | AppendError::Closed) => return Event::Recorded,
             Err(error) => tracing::warn!(table = %commit.table, %error, "a commit is not recorded yet"),
         }
         tokio::time::sleep(BACK_OFF).await;

@@ -23,6 +23,7 @@ use super::definition::Definition;
 use super::entry::{self, Entry, Txn, app_id};
 use super::head::{Head, State};
 use super::{Error, LakeTable};
+use crate::failpoint;
 use crate::schema::TableSpec;
 
 /// One or more consecutive sealed generations of one incarnation, as files that are uploaded and synced.
@@ -74,6 +75,9 @@ impl LakeTable {
     /// By [`kind`](Error::kind): `Unavailable`, try the same again; `Stale`, resolve and commit the rest; `Refused`, the
     /// table is not one that we may append to.
     pub async fn commit(&self, request: Commit<'_>) -> Result<Committed, Error> {
+        // MUST BEFORE the first PUT: on a store that ignores "create only" two commits of one version both succeed, and the rows of
+        // one are gone.
+        self.parts.proof.ensure().await?;
         let mut state = self.head.lock().await;
         let done = self.commit_locked(&mut state, &request).await;
         match &done {
@@ -125,7 +129,7 @@ impl LakeTable {
                     self.settle().await?;
                 }
                 self.snapshots.note(version, head.absorb(location, version, entry)?);
-                head.definition.check_table(location, self.id)?;
+                head.definition.check_table(location, &self.identity)?;
                 head.check_rows(location, attempt.request.spec)?;
                 if let Some(done) = self.covered(head, &attempt.txn.app, attempt.request).await? {
                     return Ok(done);
@@ -154,7 +158,7 @@ impl LakeTable {
     /// Writes version 0, or opens the table that another node has created in the meantime.
     async fn create(&self, state: &mut State, spec: &TableSpec, until: Instant) -> Result<(), Error> {
         let id = Uuid::new_v4();
-        let bytes = entry::create(id, self.id, spec);
+        let bytes = entry::create(id, self.identity.own(), spec);
         if let Placed::Taken(_) = self.place(0, &bytes, id, until).await? {
             *state = State::Unknown;
             return self.open_head(state).await;
@@ -164,7 +168,9 @@ impl LakeTable {
         else {
             return Err(Error::Corrupt { location: location.to_owned(), reason: "our version 0".to_owned() });
         };
-        *state = State::Known(Box::new(Head::new(0, Definition::new(location, protocol, metadata)?, true)));
+        let definition = Definition::new(location, protocol, metadata)?;
+        definition.check_table(location, &self.identity)?;
+        *state = State::Known(Box::new(Head::new(0, definition, true)));
         self.publish(0);
         Ok(())
     }
@@ -175,7 +181,9 @@ impl LakeTable {
         let mut tries = 0;
         loop {
             let options = PutOptions::from(PutMode::Create);
+            failpoint::reach("lake::place::before");
             let put = self.parts.store.put_opts(&path, bytes.clone().into(), options).await;
+            failpoint::reach("lake::place::after");
             let Err(error) = put else { return Ok(Placed::Landed) };
             tries += 1;
             // Also for "already exists": stores answer so after their own retries, and for conflicts in which

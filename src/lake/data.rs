@@ -14,6 +14,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::{Error, LakeTable};
+use crate::failpoint;
 use crate::schema::TableSpec;
 use crate::schema::arrow::table_arrow_schema;
 
@@ -94,6 +95,7 @@ impl LakeTable {
             rows += u64::try_from(batch.num_rows()).unwrap_or(u64::MAX);
             let batch = self.fit(&schema, batch)?;
             upload.write(&batch).await.map_err(|error| self.failed(error))?;
+            failpoint::reach("lake::write_data::part");
         }
         let adds = upload.close().await.map_err(|error| self.failed(error))?;
         let bytes = adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum();

@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
-use penstock_store::TableId;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Error;
+use super::identity::Identity;
 use super::schema::{self, Field};
 use crate::schema::TableSpec;
 
@@ -45,6 +45,8 @@ pub(super) struct Protocol {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
     id: String,
+    #[serde(default)]
+    name: Option<String>,
     schema_string: String,
     #[serde(default)]
     partition_columns: Vec<String>,
@@ -84,11 +86,9 @@ impl Definition {
     }
 
     /// Whether the table is ours and of a kind that we may append to, whatever its columns.
-    pub(super) fn check_table(&self, location: &str, id: TableId) -> Result<(), Error> {
+    pub(super) fn check_table(&self, location: &str, identity: &Identity) -> Result<(), Error> {
+        identity.accept(location, &self.metadata.id, self.metadata.name.as_deref())?;
         let location = || location.to_owned();
-        if self.metadata.id.parse::<uuid::Uuid>() != Ok(id.0) {
-            return Err(Error::NotOurs { location: location(), found: self.metadata.id.clone(), expected: id });
-        }
         let features = self.refused_features();
         if !features.is_empty() {
             return Err(Error::Features { location: location(), features });

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deltalake::DeltaTableError;
@@ -55,6 +56,22 @@ pub enum Error {
         /// The lake.
         url: String,
     },
+    /// Of several create-only PUTs of one key at the same time not exactly one succeeded.
+    #[error(
+        "{winners} of {racers} create-only PUTs of one key at the same time succeeded at {url}, not one: the store looks first and \
+         writes then, and two nodes would overwrite each other's commits; use a store with atomic conditional PUTs"
+    )]
+    NotAtomic {
+        /// The lake.
+        url: String,
+        /// PUTs that were answered with success.
+        winners: usize,
+        /// All of them.
+        racers: usize,
+    },
+    /// The store has not been proven fit to be committed to; every table waits for that.
+    #[error("nothing can be committed to the lake yet: {0}")]
+    Unproven(#[source] Arc<Error>),
     /// A call to the object store failed.
     #[error("{action} {path}: {source}")]
     Store {
@@ -200,9 +217,12 @@ impl Error {
     /// What the caller should do.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Url { .. } | Self::Settings(_) | Self::NoConditionalPut { .. } | Self::FileSettings(_) => {
-                Kind::Settings
-            }
+            Self::Url { .. }
+            | Self::Settings(_)
+            | Self::NoConditionalPut { .. }
+            | Self::NotAtomic { .. }
+            | Self::FileSettings(_) => Kind::Settings,
+            Self::Unproven(problem) => problem.kind(),
             Self::Directory { .. }
             | Self::Store { .. }
             | Self::Timeout { .. }

@@ -3,8 +3,9 @@
 //! In flow order:
 //!
 //! - [`stores`]: the object store behind a lake's URL; [`durable`], a local one that syncs, and [`deadline`], a limit on
-//!   every call;
-//! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions);
+//!   every call; [`proof`]: that the store can be committed to; [`examine`]: the same at length, for people;
+//! - [`table`]: a handle per table; [`identity`] says which Delta table that is, on however many nodes; [`head`] is what commits
+//!   know of it (version, [`definition`], our transactions);
 //! - [`data`]: sorted batches into Parquet files, uploaded and synced;
 //! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long);
 //! - [`snapshot`]: the table as of a version, for queries.
@@ -23,14 +24,12 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use deltalake::logstore::{StorageConfig, default_logstore};
-use object_store::path::Path;
+use object_store::ObjectStore;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use penstock_store::TableId;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
-use uuid::Uuid;
 
 use crate::schema::TableName;
 
@@ -42,8 +41,11 @@ mod definition;
 mod durable;
 mod entry;
 mod error;
+pub mod examine;
 mod head;
+mod identity;
 mod patience;
+mod proof;
 mod schema;
 mod snapshot;
 mod stores;
@@ -59,17 +61,20 @@ pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
 
 use patience::Patience;
+use proof::Proof;
 use stores::Stores;
 
 /// Where the lake is, and how it is reached.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// The directory of all tables: `file:///path` or `s3://bucket/prefix`; by default `lake` in the data directory.
+    /// The directory of all tables: `file:///path`, `s3://bucket/prefix`, `az://container/prefix`,
+    /// `abfss://container@account.dfs.core.windows.net/prefix` or `gs://bucket/prefix`; by default `lake` in the data directory.
     /// (`memory:///` keeps everything in memory, for tests.)
     pub url: Option<String>,
-    /// Settings of the object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `allow_http`, and all
-    /// others that the `object_store` crate knows. What is not set comes from the `AWS_*` environment.
+    /// Settings of the object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `allow_http`, `account_name`,
+    /// `account_key`, `service_account`, and all others that the `object_store` crate knows. What is not set comes from the
+    /// `AWS_*`, `AZURE_*` or `GOOGLE_*` environment.
     /// Written out (as `Debug`) by name only.
     #[serde(serialize_with = "names_only", deserialize_with = "as_text")]
     pub storage: BTreeMap<String, String>,
@@ -125,6 +130,7 @@ fn as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 /// All tables of a lake, behind one client.
 pub struct Lake {
     stores: Stores,
+    proof: Arc<Proof>,
     patience: Patience,
     tables: DashMap<TableId, Arc<LakeTable>>,
 }
@@ -141,11 +147,26 @@ impl Lake {
     /// # Errors
     /// Of kind `Settings`, or the directory could not be made.
     pub fn open(options: &Options, data_dir: &FilePath) -> Result<Self, Error> {
-        Ok(Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout)))
+        Ok(Self::behind(Stores::open(options, data_dir)?, Patience::new(options.call_timeout)))
     }
 
+    /// A lake on a store of the caller's, rooted where the URL's scheme is rooted: for stores with faults, or with delays.
+    ///
+    /// # Errors
+    /// The URL's path is not one of an object store.
+    pub fn on(url: Url, store: Arc<dyn ObjectStore>, call_timeout: Duration) -> Result<Self, Error> {
+        Ok(Self::behind(Stores::new(url, store, call_timeout)?, Patience::new(call_timeout)))
+    }
+
+    fn behind(stores: Stores, patience: Patience) -> Self {
+        let proof = Proof::open(stores.clone());
+        Self { stores, proof, patience, tables: DashMap::new() }
+    }
+
+    #[cfg(test)]
     fn over(stores: Stores, patience: Patience) -> Self {
-        Self { stores, patience, tables: DashMap::new() }
+        let proof = Proof::assumed(stores.clone());
+        Self { stores, proof, patience, tables: DashMap::new() }
     }
 
     /// The directory of all tables; ends with a slash.
@@ -176,26 +197,21 @@ impl Lake {
             store,
             durable: self.stores.durable.as_ref().map(|durable| (Arc::clone(durable), path.join("_delta_log"))),
             patience: self.patience,
+            proof: Arc::clone(&self.proof),
         }
     }
 
-    /// Proves that the store can be written, and that it honours create-only PUTs, on which every commit relies.
+    /// Proves that the store can be written, and that it honours create-only PUTs, on which every commit relies. Once that is proven
+    /// it is not asked again.
     ///
     /// # Errors
-    /// [`Error::NoConditionalPut`], or the store's own.
+    /// [`Error::Unproven`] with the store's own error, or with [`Error::NoConditionalPut`].
     pub async fn probe(&self) -> Result<(), Error> {
-        let path: Path = self.stores.prefix.clone().join(format!("penstock-probe-{}", Uuid::new_v4()));
-        let store = &self.stores.store;
-        let put = || store.put_opts(&path, "penstock".into(), PutOptions::from(PutMode::Create));
-        put().await.map_err(|error| Error::store("probing", &path, error))?;
-        let again = put().await;
-        let removed = store.delete(&path).await;
-        match again {
-            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                removed.map_err(|error| Error::store("removing", &path, error))
-            }
-            Ok(_) => Err(Error::NoConditionalPut { url: self.stores.url.to_string() }),
-            Err(error) => Err(Error::store("probing", &path, error)),
-        }
+        self.proof.ensure().await
+    }
+
+    /// Why nothing can be committed to any table; none if nothing is known to stand in the way.
+    pub fn problem(&self) -> Option<String> {
+        self.proof.problem().map(|problem| problem.to_string())
     }
 }

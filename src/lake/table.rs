@@ -15,7 +15,9 @@ use super::definition::Definition;
 use super::durable::Durable;
 use super::entry::app_id;
 use super::head::{Head, State};
+use super::identity::Identity;
 use super::patience::Patience;
+use super::proof::Proof;
 use super::snapshot::{Snapshot, Snapshots};
 use crate::schema::TableName;
 
@@ -38,12 +40,13 @@ pub(super) struct Parts {
     /// Present on a local lake, with the directory of the table's log.
     pub(super) durable: Option<(Arc<Durable>, Path)>,
     pub(super) patience: Patience,
+    /// Of the whole lake.
+    pub(super) proof: Arc<Proof>,
 }
 
 /// A handle on one Delta table. All methods may be called from many tasks; commits wait for each other.
 pub struct LakeTable {
-    pub(super) id: TableId,
-    name: TableName,
+    pub(super) identity: Identity,
     pub(super) parts: Parts,
     /// The commit lock, around what a commit needs to know.
     pub(super) head: tokio::sync::Mutex<State>,
@@ -53,7 +56,7 @@ pub struct LakeTable {
 
 impl fmt::Debug for LakeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LakeTable({} {} at {})", self.name, self.id, self.url())
+        write!(f, "LakeTable({} {} at {})", self.identity.name(), self.identity.own(), self.url())
     }
 }
 
@@ -61,7 +64,8 @@ impl LakeTable {
     pub(super) fn new(id: TableId, name: TableName, parts: Parts) -> Self {
         let snapshots = Snapshots::new(Arc::clone(&parts.log_store));
         let head = tokio::sync::Mutex::new(State::Unknown);
-        Self { id, name, parts, head, snapshots, published: watch::Sender::new(None) }
+        let identity = Identity::new(id, name);
+        Self { identity, parts, head, snapshots, published: watch::Sender::new(None) }
     }
 
     /// Where the table lies; ends with a slash.
@@ -81,6 +85,8 @@ impl LakeTable {
     /// # Errors
     /// The log could not be read, or the table is not one that we may append to.
     pub async fn resolve(&self, incarnations: &[Incarnation], node: NodeId) -> Result<Vec<Option<u64>>, Error> {
+        // Whoever commits has asked this first; on a store that is not fit nothing is to be uploaded either.
+        self.parts.proof.ensure().await?;
         let mut state = self.head.lock().await;
         self.open_head(&mut state).await?;
         let mut committed = Vec::with_capacity(incarnations.len());
@@ -104,7 +110,7 @@ impl LakeTable {
         };
         let location = self.url().as_str();
         let definition = definition(location, &snapshot)?;
-        if let Err(refused) = definition.check_table(location, self.id) {
+        if let Err(refused) = definition.check_table(location, &self.identity) {
             self.snapshots.forget();
             return Err(refused);
         }
@@ -164,11 +170,10 @@ impl LakeTable {
     /// The log could not be read, or the table there is not ours.
     pub async fn snapshot(&self, at_least: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
         let Some(snapshot) = self.snapshots.get(at_least).await? else { return Ok(None) };
-        let found = snapshot.eager().metadata().id();
-        if found.parse::<uuid::Uuid>() != Ok(self.id.0) {
+        let metadata = snapshot.eager().metadata();
+        if let Err(refused) = self.identity.accept(self.url().as_str(), metadata.id(), metadata.name()) {
             self.snapshots.forget();
-            let location = self.url().to_string();
-            return Err(Error::NotOurs { location, found: found.to_owned(), expected: self.id });
+            return Err(refused);
         }
         Ok(Some(snapshot))
     }

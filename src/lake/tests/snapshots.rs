@@ -93,6 +93,10 @@ async fn another_table_at_our_place_is_not_read() {
     let (lake, store) = Faulty::lake([]);
     ten_rows(&lake.table(TABLE, &name()), 1).await.expect("should commit");
     let other = penstock_store::TableId(uuid::Uuid::from_u128(43));
+    // With the same name it would be another node's: the same table.
+    let first = String::from_utf8_lossy(&store.entry(0).await.expect("should have version 0"))
+        .replace("\"name\":\"metrics.cpu\"", "\"name\":\"metrics.memory\"");
+    store.put_entry(0, &first).await;
     let (lake, _) = Faulty::lake_over(store, []);
     let error = lake.table(other, &name()).snapshot(None).await.expect_err("should be refused");
     assert!(matches!(error, Error::NotOurs { expected, .. } if expected == other), "{error}");

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -157,6 +157,7 @@ pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     script: Mutex<VecDeque<Fault>>,
     read_failures: AtomicUsize,
+    no_probes: AtomicBool,
     pub puts: AtomicUsize,
     pub gets: AtomicUsize,
     pub lists: AtomicUsize,
@@ -176,6 +177,7 @@ impl Faulty {
             inner,
             script: Mutex::new(script.into_iter().collect()),
             read_failures: AtomicUsize::new(0),
+            no_probes: AtomicBool::new(false),
             puts: AtomicUsize::new(0),
             gets: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
@@ -193,6 +195,11 @@ impl Faulty {
     /// The next reads of log entries fail.
     pub fn fail_reads(&self, count: usize) {
         self.read_failures.store(count, Ordering::SeqCst);
+    }
+
+    /// PUTs of a probe fail.
+    pub fn fail_probes(&self, fail: bool) {
+        self.no_probes.store(fail, Ordering::SeqCst);
     }
 
     pub fn entry_path(version: u64) -> Path {
@@ -242,6 +249,9 @@ fn broken() -> StoreError {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.puts.fetch_add(1, Ordering::SeqCst);
+        if location.as_ref().contains("penstock-probe-") && self.no_probes.load(Ordering::SeqCst) {
+            return Err(broken());
+        }
         let scripted = opts.mode == PutMode::Create && Self::is_entry(location);
         let fault = if scripted { self.script.lock().pop_front() } else { None };
         let put = self.inner.put_opts(location, payload, opts);
