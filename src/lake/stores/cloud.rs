@@ -18,6 +18,9 @@ use url::Url;
 use crate::lake::Error;
 
 const CLIENT_RETRIES: usize = 2;
+/// The client's own limit counts until a body is read to its end, and who opens a table asks for many and reads them one by one: it
+/// is only a backstop, in call time-outs. Each answer and each piece of a body has its deadline elsewhere (`lake::deadline`).
+const CLIENT_PATIENCE: u32 = 10;
 
 type Settings = BTreeMap<String, String>;
 
@@ -50,7 +53,7 @@ impl Service {
         settings: &Settings,
         call_timeout: Duration,
     ) -> Result<Arc<dyn ObjectStore>, Error> {
-        let limit = format!("{} ms", call_timeout.as_millis());
+        let limit = format!("{} ms", call_timeout.saturating_mul(CLIENT_PATIENCE).as_millis());
         let retry = RetryConfig { max_retries: CLIENT_RETRIES, retry_timeout: call_timeout, ..RetryConfig::default() };
         match self {
             Self::S3 => s3(url, settings, limit, retry),
