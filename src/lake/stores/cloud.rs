@@ -110,10 +110,6 @@ fn has_plain_endpoint(settings: &Settings) -> bool {
 
 /// The settings as a client knows them.
 fn keys<K: FromStr<Err = object_store::Error>>(settings: &Settings) -> Result<Vec<(K, &String)>, Error> {
-    let key = |(key, value)| Ok((parse(key)?, value));
-    settings.iter().map(key).collect()
-}
-
-fn parse<K: FromStr<Err = object_store::Error>>(key: &String) -> Result<K, Error> {
-    key.to_ascii_lowercase().parse().map_err(Error::Settings)
+    let known = |key: &str| key.to_ascii_lowercase().parse().map_err(Error::Settings);
+    settings.iter().map(|(key, value)| Ok((known(key)?, value))).collect()
 }
