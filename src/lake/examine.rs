@@ -102,7 +102,7 @@ async fn refuses(stores: &Stores) -> Result<String, Error> {
     Ok("a second one of the same key is refused, and changes nothing".to_owned())
 }
 
-async fn race(stores: &Stores) -> Result<String, Error> {
+pub(super) async fn race(stores: &Stores) -> Result<String, Error> {
     let path = stores.prefix.clone().join("race");
     let outcomes = futures::future::join_all((0..RACERS).map(|_| create(stores, &path, "racer"))).await;
     let mut winners = 0;

@@ -39,7 +39,7 @@ const TABLES: usize = 12;
 const LIVES: usize = 6;
 const WRITERS: usize = 4;
 /// Of one life of the process.
-const LIFE: Range<u64> = 1_000..3_000;
+const LIFE: Range<u64> = 1_500..3_500;
 /// Given up after this; short, so that a lost answer costs little of a life.
 const CALL_TIMEOUT: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -205,10 +205,10 @@ async fn soak(seed: u64) -> Outcome {
             })
             .collect();
         let length = random.random_range(LIFE);
-        if random.random_bool(0.4) {
+        if random.random_bool(0.6) {
             let begins = random.random_range(0..length);
             tokio::time::sleep(Duration::from_millis(begins)).await;
-            bucket.outage(Duration::from_millis(random.random_range(50..500)));
+            bucket.outage(Duration::from_millis(random.random_range(50..1_200)));
             tokio::time::sleep(Duration::from_millis(length - begins)).await;
         } else {
             tokio::time::sleep(Duration::from_millis(length)).await;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::support::*;
+use crate::lake::examine::race;
 use crate::lake::{Error, Kind, Lake, Options};
 
 fn with(url: &str, storage: &[(&str, &str)]) -> Options {
@@ -109,6 +110,15 @@ async fn the_probe_finds_a_store_that_cannot_create() {
     assert!(matches!(&error, Error::Unproven(why) if matches!(**why, Error::NoConditionalPut { .. })), "{error}");
     assert_eq!(error.kind(), Kind::Settings);
     assert!(careless.problem().is_some_and(|problem| problem.contains("If-None-Match")));
+}
+
+#[tokio::test]
+async fn a_race_for_one_key_has_one_winner_or_the_store_is_not_fit() {
+    let (fair, _) = Faulty::lake([]);
+    let said = race(&fair.stores).await.expect("should be fair");
+    assert!(said.contains("1 of 8"), "{said}");
+    let error = race(&on(Arc::new(Careless::default())).stores).await.expect_err("should be found out");
+    assert!(matches!(error, Error::NotAtomic { winners: 8, .. }) && error.kind() == Kind::Settings, "{error}");
 }
 
 fn on(store: Arc<dyn object_store::ObjectStore>) -> Lake {

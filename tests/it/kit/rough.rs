@@ -265,6 +265,10 @@ impl Rough {
             PutFault::Conflict | PutFault::OwnRetry => Err(failed("409 OperationAborted")),
             PutFault::LostAnswer => {
                 self.bucket.objects.put_opts(location, payload, opts).await?;
+                if create && self.draw(|random| random.random_bool(0.3)) {
+                    // Whoever asks what became of it hears nothing either, for longer than anybody asks.
+                    self.bucket.outage(Duration::from_millis(self.draw(|random| random.random_range(800..1_200))));
+                }
                 Err(failed("connection reset by peer"))
             }
             PutFault::NoAnswer => {
