@@ -40,6 +40,7 @@ fn spec() -> TableSpec {
         event_time: EventTime::Column { name: "ts".to_owned(), unit: None },
         bucket_seconds: 3_600,
         sort: Vec::new(),
+        history: Vec::new(),
     }
 }
 

@@ -17,23 +17,26 @@
 //! | [`schema`] | what a table is; Arrow schemas; buckets; slice payloads | store's plain types |
 //! | [`catalog`] | tables and flush history in SQLite | schema, store's plain types |
 //! | [`admission`] | what may come in now | store's plain types |
-//! | [`lake`] | a Delta table: stores, data files, commits, snapshots | schema, store's plain types |
+//! | [`lake`] | a Delta table: stores, data files, commits, snapshots | schema, store's plain types, failpoint |
 //! | [`ingest`] | bytes of a post to slices in the log, and the receipt | schema, catalog, admission, store |
-//! | [`flush`] | seal policy, scheduler, encode, upload, commit order | store, schema, lake |
+//! | [`flush`] | seal policy, scheduler, encode, upload, commit order | store, schema, lake, failpoint |
 //! | [`query`] | SQL over flushed and unflushed rows | store, schema, lake |
 //! | [`config`] | every component's options in one file | the components' options |
 //! | [`engine`] | the only place where parts meet: start, stop, status | all of these |
 //! | [`server`] | HTTP | engine, ingest, query; the others' errors, to map them to replies |
 //! | [`cli`] | the command line | everything |
 //! | [`telemetry`] | logging; the metrics' names and text | nothing |
+//! | [`failpoint`] | where tests have the process killed; nothing in a release build | nothing |
 //!
-//! Absent so far: idempotent producers over HTTP, schema evolution, dead letters, OTLP, other SQL protocols, tokens and TLS.
+//! Absent so far: idempotent producers over HTTP, schema evolution from rows, dead letters of single rows, OTLP, other SQL protocols,
+//! tokens and TLS.
 
 pub mod admission;
 pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod engine;
+pub mod failpoint;
 pub mod flush;
 pub mod ingest;
 pub mod lake;

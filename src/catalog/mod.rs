@@ -1,4 +1,4 @@
-//! Namespaces, tables, schema versions and the history of flushes, in SQLite inside the data directory.
+//! Namespaces, tables, schema versions, the history of flushes and the journal of uploads, in SQLite inside the data directory.
 //!
 //! The log is the truth about the tables (Define records); the catalog is what people and later nodes ask. A table that only one
 //! of the two knows is brought to the other at start.
@@ -13,19 +13,26 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{Row, SqlStr};
+use sqlx::{Row, SqlStr, SqliteTransaction};
 use uuid::Uuid;
 
 use crate::schema::{TableName, TableSpec};
 
 #[cfg(test)]
 mod tests;
+mod uploads;
+
+pub use uploads::Upload;
 
 /// The catalog's file in the data directory.
 pub const FILE_NAME: &str = "catalog.db";
 
 /// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "catalog", include_str!("../../migrations/0001_catalog.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 3] = [
+    (1, "catalog", include_str!("../../migrations/0001_catalog.sql")),
+    (2, "schema causes", include_str!("../../migrations/0002_schema_causes.sql")),
+    (3, "uploads", include_str!("../../migrations/0003_uploads.sql")),
+];
 
 fn migrator() -> Migrator {
     let migration = |(number, name, sql)| {
@@ -51,6 +58,41 @@ pub enum Error {
     Exists(TableName),
     #[error("the catalog holds a definition that cannot be read: {0}")]
     Definition(String),
+    #[error("the catalog holds an upload that cannot be read: {0}")]
+    Upload(String),
+}
+
+/// What made a schema version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody declared it.
+    Declaration,
+    /// It was inferred from the table's first rows.
+    Rows,
+    /// The log knew it, and the catalog did not.
+    Log,
+}
+
+impl Cause {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Declaration => "declaration",
+            Self::Rows => "rows",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// A schema version of a table, for the history.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SchemaVersion {
+    pub version: u32,
+    /// Columns that rows of it carry.
+    pub columns: usize,
+    /// `declaration`, `rows` or `log`; none if it was not noted.
+    pub cause: Option<String>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
 }
 
 /// A commit, for the history.
@@ -126,9 +168,8 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Exists`] if the name is taken.
-    pub async fn create_table(&self, id: TableId, spec: &TableSpec) -> Result<(), Error> {
+    pub async fn create_table(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
         let now = now_micros();
-        let text = serde_json::to_string(spec).map_err(|e| Error::Definition(e.to_string()))?;
         let mut transaction = self.pool.begin().await?;
         sqlx::query("INSERT INTO namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
             .bind(spec.name.namespace())
@@ -146,15 +187,43 @@ impl Catalog {
                 Some(d) if d.is_unique_violation() => Error::Exists(spec.name.clone()),
                 _ => Error::Database(e),
             })?;
-        sqlx::query("INSERT INTO schema_versions (table_id, version, spec, created_at) VALUES ($1, $2, $3, $4)")
+        put_versions(&mut transaction, id, spec, cause).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Notes a table's newest definition and what it says of the versions before; durable when this returns. Versions that are
+    /// noted already keep their time and cause; what the definition does not bear out is corrected.
+    ///
+    /// # Errors
+    /// A database error, also if the table is not there.
+    pub async fn put_definition(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query("DELETE FROM schema_versions WHERE table_id = $1 AND version > $2")
             .bind(id.to_string())
             .bind(i64::from(spec.schema_version))
-            .bind(text)
-            .bind(now)
             .execute(&mut *transaction)
             .await?;
-        transaction.commit().await?;
-        Ok(())
+        put_versions(&mut transaction, id, spec, cause).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The schema versions of a table, the first one first.
+    ///
+    /// # Errors
+    /// As for [`tables`](Self::tables).
+    pub async fn schema_versions(&self, id: TableId) -> Result<Vec<SchemaVersion>, Error> {
+        let rows = sqlx::query(
+            "SELECT table_id, spec, cause, created_at FROM schema_versions WHERE table_id = $1 ORDER BY version",
+        )
+        .bind(id.to_string())
+        .fetch_all(&self.pool)
+        .await?;
+        let version = |row: &SqliteRow| {
+            let (_, spec) = table(row)?;
+            let (version, columns) = (spec.schema_version, spec.columns.len());
+            Ok(SchemaVersion { version, columns, cause: row.try_get(2)?, created_at: row.try_get(3)? })
+        };
+        rows.iter().map(version).collect()
     }
 
     /// Notes commits, all or none. Noting one again changes nothing.
@@ -162,7 +231,6 @@ impl Catalog {
     /// # Errors
     /// A database error.
     pub async fn record_flushes(&self, flushes: &[Flush]) -> Result<(), Error> {
-        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let mut transaction = self.pool.begin().await?;
         for flush in flushes {
             sqlx::query(
@@ -188,6 +256,30 @@ impl Catalog {
     }
 }
 
+async fn put_versions(
+    transaction: &mut SqliteTransaction<'_>,
+    id: TableId,
+    spec: &TableSpec,
+    cause: Cause,
+) -> Result<(), Error> {
+    for version in 1..=spec.schema_version {
+        let Some(spec) = spec.at(version) else { continue };
+        let text = serde_json::to_string(&spec).map_err(|e| Error::Definition(e.to_string()))?;
+        sqlx::query(
+            "INSERT INTO schema_versions (table_id, version, spec, created_at, cause) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (table_id, version) DO UPDATE SET spec = excluded.spec",
+        )
+        .bind(id.to_string())
+        .bind(i64::from(version))
+        .bind(text)
+        .bind(now_micros())
+        .bind(cause.text())
+        .execute(&mut **transaction)
+        .await?;
+    }
+    Ok(())
+}
+
 fn table(row: &SqliteRow) -> Result<(TableId, TableSpec), Error> {
     let unreadable = |error: &dyn std::error::Error| Error::Definition(error.to_string());
     let id: String = row.try_get(0)?;
@@ -195,6 +287,10 @@ fn table(row: &SqliteRow) -> Result<(TableId, TableSpec), Error> {
     let spec: String = row.try_get(1)?;
     let spec = serde_json::from_str(&spec).map_err(|e| unreadable(&e))?;
     Ok((TableId(id), spec))
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 fn now_micros() -> i64 {

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::{bench, child, client, demo, reshape, sql, wal};
+use super::{bench, child, client, demo, doctor, reshape, sql, wal};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,9 @@ pub enum Error {
     /// The layout was not changed, or not for certain.
     #[error(transparent)]
     Reshape(#[from] reshape::Error),
+    /// A lake is not fit, or could not be examined.
+    #[error(transparent)]
+    Doctor(#[from] doctor::Error),
     /// A data directory could not be read or repaired, or is damaged.
     #[error(transparent)]
     Wal(#[from] wal::Error),
@@ -50,6 +53,7 @@ impl Error {
             Self::Demo(error) => error.help(),
             Self::Bench(error) => error.help(),
             Self::Reshape(error) => error.help(),
+            Self::Doctor(error) => error.help(),
             Self::Wal(error) => error.help(),
             Self::Output(_) | Self::Runtime(_) | Self::Interrupted => None,
         }

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::client::Client;
 use super::{Error, ServerArgs, show};
+use crate::engine::Decision;
 use crate::schema::TableName;
 
 const AFTER_HELP: &str = "\
@@ -14,6 +15,7 @@ Examples:
   penstock flush                     all tables
   penstock flush cpu demo.memory     these two
   penstock flush --timeout 5m        wait longer
+  penstock flush --doubt keep cpu    flush rows of a restored data directory
 
 Rows are safe and visible to SQL without a flush; other Delta readers see them after it.";
 
@@ -27,6 +29,10 @@ pub struct FlushArgs {
     /// Longest wait for the commits
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    /// For tables that are refused because the data directory is an older copy of what has written to them: `keep` flushes all
+    /// unflushed rows, and doubles those that the original has flushed; `drop` lets them go, and loses those that it has not
+    #[arg(long, value_name = "WHAT", requires = "tables")]
+    doubt: Option<Decision>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -35,7 +41,7 @@ pub struct FlushArgs {
 pub async fn run(args: &FlushArgs) -> Result<(), Error> {
     let client = Client::new(&args.server.url)?;
     let wanted = (!args.tables.is_empty()).then_some(args.tables.as_slice());
-    let flushed = client.flush(wanted, args.timeout).await?;
+    let flushed = client.flush_deciding(wanted, args.timeout, args.doubt).await?;
     let mut out = io::stdout().lock();
     if flushed.is_empty() {
         writeln!(out, "no tables")?;

@@ -8,10 +8,11 @@
 //! - `child`: a server of our own for the length of a command (`demo`, `bench`);
 //! - `demo`: this machine's telemetry through the whole product, with counts that must agree;
 //! - `bench`: a closed loop of posts against a server, and what they cost;
+//! - `doctor`: whether an object store is fit to be a lake;
 //! - `wal`: the log and the checkpoints of a stopped server: look, check, repair;
 //! - `latency`, `show`, `signals`: percentiles, figures for people, Ctrl-C.
 //!
-//! Absent here: reading catalogs directly. Every command but `serve`, `reshape` and `wal` speaks HTTP, so that what it shows is
+//! Absent here: reading catalogs directly. Every command but `serve`, `reshape`, `doctor` and `wal` speaks HTTP, so that what it shows is
 //! what any client sees. The one exception is `demo`'s check, which reads the Delta tables itself to be independent.
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ mod checkpoint;
 mod child;
 mod client;
 mod demo;
+mod doctor;
 mod error;
 mod flush;
 mod latency;
@@ -110,6 +112,11 @@ pub enum Command {
     ///
     /// From outside, over HTTP, as any client sees it.
     Bench(bench::BenchArgs),
+    /// Examine an object store: is it fit to be a lake?
+    ///
+    /// Proves that the store honours create-only PUTs, on which every commit relies, then writes, commits and reads back a
+    /// small table as the server does, and removes it.
+    Doctor(doctor::DoctorArgs),
     /// Look into, check or repair the data of a stopped server
     ///
     /// Reads the log, the checkpoints and their manifests themselves; the server has to be stopped.
@@ -179,6 +186,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Reshape(args) => reshape::run(&args),
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Bench(args) => block_on(bench::run(&args)),
+        Command::Doctor(args) => block_on(doctor::run(&args)),
         Command::Wal(args) => wal::run(&args),
     };
     match outcome {

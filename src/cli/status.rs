@@ -1,11 +1,11 @@
 //! `penstock status`: how a server is doing.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::client::{Client, Recovery, ShardStatus, Status, Store, TableStatus};
+use super::client::{Client, Flush, Recovery, ShardStatus, Status, Store, TableStatus};
 use super::{Error, ServerArgs, show};
 
 const AFTER_HELP: &str = "\
@@ -73,10 +73,11 @@ pub(super) fn render(status: &Status) -> String {
                 format!("penstock {}, {ready}, up {}", status.version, show::uptime(status.uptime_seconds as u64))
             ),
             ("node", format!("{}, incarnation {}", status.node, status.incarnation)),
-            ("lake", status.lake_url.clone()),
+            ("lake", lake(status)),
             ("process", process(status)),
             ("unflushed", unflushed(status)),
             ("admission", admission(status)),
+            ("flush", flush(&status.flush)),
             ("log", log(status)),
             ("lanes", lanes(&status.store.shards)),
             ("restart", restart(&status.store)),
@@ -95,12 +96,29 @@ pub(super) fn render(status: &Status) -> String {
             text.push_str(&format!("\nshard {number}: CHECKPOINT PUT OFF, its log grows: {}\n", show::plain(reason)));
         }
     }
+    if let Some(reason) = &status.flush.infeasible {
+        text.push_str(&format!("\nTHE WANTED LAG IS NOT FEASIBLE: {}\n", show::plain(reason)));
+    }
     for table in &status.tables {
+        if table.dead_generations > 0 {
+            text.push_str(&format!(
+                "\n{}: {} rows could not be written and are in its namespace's dead_letters table as they came\n",
+                show::plain(&table.table),
+                show::count(table.dead_rows)
+            ));
+        }
         if let Some(error) = &table.last_error {
             text.push_str(&format!("\n{}: {}\n", show::plain(&table.table), show::plain(error)));
         }
     }
     text
+}
+
+fn lake(status: &Status) -> String {
+    match &status.lake_problem {
+        None => status.lake_url.clone(),
+        Some(problem) => format!("{}: NOTHING IS FLUSHED: {}", status.lake_url, show::plain(problem)),
+    }
 }
 
 fn process(status: &Status) -> String {
@@ -121,6 +139,22 @@ fn admission(status: &Status) -> String {
         show::bytes(admission.limit_bytes),
         show::count(admission.refusals)
     )
+}
+
+fn flush(flush: &Flush) -> String {
+    let time = |millis: Option<f64>| millis.map_or_else(|| "-".to_owned(), |ms| show::micros((ms * 1e3) as u64));
+    let mut text = format!(
+        "parallelism {}; an upload takes {}, a commit {}; {} active tables",
+        flush.parallelism,
+        time(flush.upload_millis),
+        time(flush.commit_millis),
+        show::count(flush.active_tables as u64)
+    );
+    if flush.open_uploads + flush.orphans_removed > 0 {
+        let (open, removed) = (show::count(flush.open_uploads), show::count(flush.orphans_removed));
+        text.push_str(&format!("; {open} files in no commit yet, {removed} orphans removed"));
+    }
+    text
 }
 
 fn log(status: &Status) -> String {
@@ -179,7 +213,11 @@ fn shards(shards: &[ShardStatus]) -> comfy_table::Table {
 }
 
 fn tables(tables: &[TableStatus]) -> comfy_table::Table {
-    let mut table = show::table(&["table", ">open", ">sealed", ">unflushed rows", ">bytes", ">Delta version", "state"]);
+    let heads =
+        ["table", ">open", ">sealed", ">unflushed rows", ">bytes", ">lag", ">Delta version", ">committed", "state"];
+    let mut table = show::table(&heads);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+    let ago = |at: u64| format!("{} ago", show::uptime(now.saturating_sub(at) / 1_000_000));
     for row in tables {
         table.add_row([
             show::plain(&row.table),
@@ -187,9 +225,27 @@ fn tables(tables: &[TableStatus]) -> comfy_table::Table {
             show::count(row.sealed_generations),
             show::count(row.unflushed_rows),
             show::bytes(row.unflushed_bytes),
+            show::optional(row.lag_seconds.map(|lag| show::uptime(lag as u64))),
             show::optional(row.delta_version),
-            if row.last_error.is_some() { "FAILING, see below" } else { "ok" }.to_owned(),
+            show::optional(row.committed_at.map(ago)),
+            state(row),
         ]);
     }
     table
+}
+
+/// Where the table's sealed generations are.
+fn state(row: &TableStatus) -> String {
+    let stages =
+        [("waiting", row.waiting), ("uploading", row.uploading), ("ready", row.ready), ("to be confirmed", row.landed)];
+    let stages = stages.iter().filter(|(_, count)| *count > 0).map(|(stage, count)| format!("{count} {stage}"));
+    let mut parts: Vec<String> = stages.collect();
+    if row.committing {
+        parts.push("committing".to_owned());
+    }
+    if row.last_error.is_some() {
+        let pause = row.paused_seconds.map(|left| format!(", next try in {left:.0} s"));
+        parts.insert(0, format!("FAILING, see below{}", pause.unwrap_or_default()));
+    }
+    if parts.is_empty() { "ok".to_owned() } else { parts.join(", ") }
 }

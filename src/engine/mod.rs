@@ -5,13 +5,19 @@
 //!
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
+//! - [`proving`]: asks beside all that whether the lake can be committed to, which nobody waits for;
 //! - [`history`]: notes commits in the catalog;
+//! - [`journal`]: keeps uploads that are in no commit yet in the catalog;
 //! - `pressure`: measures for admission, and checkpoints early where it asks for it;
-//! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus.
+//! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus;
+//! - [`doctor`]: a lake examined without an engine.
 
+pub mod doctor;
 mod history;
+mod journal;
 mod metrics;
 mod pressure;
+mod proving;
 mod reconcile;
 pub mod status;
 
@@ -32,6 +38,12 @@ use crate::lake::{self, Lake};
 use crate::query::{self, Sql};
 use crate::schema::TableName;
 use crate::schema::registry::{Registry, Table};
+use journal::UploadJournal;
+
+pub use crate::flush::Decision;
+
+/// How long a stop waits for checkpoints of Delta logs, which the next commits would write as well.
+const CARE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a stop waits for the history of commits: it is for people, and the tables hold the truth.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +80,7 @@ pub struct Engine {
     ingest: Ingest,
     flusher: Flusher,
     history: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    proving: JoinHandle<()>,
     sql: Sql,
     started: Instant,
 }
@@ -127,11 +140,13 @@ impl Engine {
             Arc::clone(&lake),
             Arc::clone(&registry),
             config.flush.clone(),
+            Arc::new(UploadJournal::new(catalog.clone())),
             relief(&store, &admission),
             flushed,
         )?;
         let history = parking_lot::Mutex::new(Some(tokio::spawn(history::keep(catalog.clone(), heard))));
         let sql = Sql::new(Arc::clone(&store), Arc::clone(&lake), Arc::clone(&registry), config.query.clone())?;
+        let proving = tokio::spawn(proving::prove(Arc::clone(&lake)));
         let started = Instant::now();
         let eyes = Eyes { stopping, pressure };
         Ok(Arc::new(Self {
@@ -145,6 +160,7 @@ impl Engine {
             ingest,
             flusher,
             history,
+            proving,
             sql,
             started,
         }))
@@ -173,6 +189,14 @@ impl Engine {
     /// A table's Delta side.
     pub fn lake_table(&self, table: &Table) -> Arc<lake::LakeTable> {
         self.lake.table(table.id, &table.spec.name)
+    }
+
+    /// The schema versions of a table, the first one first.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub async fn schema_versions(&self, table: TableId) -> Result<Vec<catalog::SchemaVersion>, catalog::Error> {
+        self.catalog.schema_versions(table).await
     }
 
     /// A lease for a post of `bytes` to a table, once it was held up for as long as the node's load asks for.
@@ -221,6 +245,19 @@ impl Engine {
         self.flusher.flush(tables, timeout).await
     }
 
+    /// The same, and says what is to become of rows that may be in a table already, because the data directory is an older copy.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_deciding(
+        &self,
+        tables: &[TableId],
+        timeout: Duration,
+        decision: Option<Decision>,
+    ) -> Result<(), FlushError> {
+        self.flusher.flush_deciding(tables, timeout, decision).await
+    }
+
     /// Checkpoints every log now, and waits for it: afterwards a restart reads next to nothing of them.
     ///
     /// # Errors
@@ -241,7 +278,9 @@ impl Engine {
             tracing::warn!(%error, "stopping with rows that are not in Delta; the next start goes on with them");
         }
         self.flusher.stop().await;
+        self.lake.rest(CARE_PATIENCE).await;
         self.eyes.stopping.send_replace(true);
+        self.proving.abort();
         let history = self.history.lock().take();
         if let Some(history) = history
             && tokio::time::timeout(HISTORY_PATIENCE, history).await.is_err()

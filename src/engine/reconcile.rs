@@ -1,14 +1,15 @@
 //! Brings catalog, log and registry to the same tables. The log wins: it says what its rows are.
 //!
 //! A table is made in this order: catalog, Define in the log, first rows. After a crash behind the first step the catalog alone knows
-//! it, and the log gets its definition now; behind the second one nothing is missing. A catalog that was lost or restored from
-//! an older copy gets back what the log knows.
+//! it, and the log gets its definition now; behind the second one nothing is missing. A table gets columns in the other order: Define,
+//! then catalog, which may be behind after a crash. A catalog that was lost or restored from an older copy gets back what the log
+//! knows; one that is ahead of the log on the log's own line gives the log the columns that it lacks.
 
 use std::collections::HashMap;
 
 use penstock_store::{Store, TableId};
 
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, Cause};
 use crate::ingest::post::{CreateError, Ingest};
 use crate::schema::registry::{Registry, Table};
 use crate::schema::{TableName, TableSpec};
@@ -44,10 +45,7 @@ pub async fn reconcile(store: &Store, catalog: &Catalog, registry: &Registry, in
         if let Some(catalog) = names.get(&spec.name).copied().filter(|id| *id != log) {
             return Err(Error::Mismatch { name: spec.name, catalog, log });
         }
-        if !known.contains_key(&log) {
-            tracing::warn!(table = %spec.name, "the log knows a table that the catalog has forgotten; added again");
-            catalog.create_table(log, &spec).await?;
-        }
+        let spec = agreed(log, spec, known.get(&log), catalog, ingest).await?;
         let first = registry.insert(Table { id: log, spec });
         if first.id != log {
             return Err(Error::Twice { name: first.spec.name.clone(), first: first.id, second: log });
@@ -60,6 +58,35 @@ pub async fn reconcile(store: &Store, catalog: &Catalog, registry: &Registry, in
         }
     }
     Ok(())
+}
+
+/// The definition of a table that the log knows, once the catalog has the same.
+async fn agreed(
+    id: TableId,
+    log: TableSpec,
+    known: Option<&TableSpec>,
+    catalog: &Catalog,
+    ingest: &Ingest,
+) -> Result<TableSpec, Error> {
+    match known {
+        None => {
+            tracing::warn!(table = %log.name, "the log knows a table that the catalog has forgotten; added again");
+            catalog.create_table(id, &log, Cause::Log).await?;
+        }
+        Some(known) if *known == log => {}
+        Some(known)
+            if known.schema_version > log.schema_version && known.at(log.schema_version).as_ref() == Some(&log) =>
+        {
+            ingest.define(id, known).await?;
+            return Ok(known.clone());
+        }
+        Some(known) => {
+            let (ours, theirs) = (log.schema_version, known.schema_version);
+            tracing::warn!(table = %log.name, log = ours, catalog = theirs, "the catalog's definition is not the log's; corrected");
+            catalog.put_definition(id, &log, Cause::Log).await?;
+        }
+    }
+    Ok(log)
 }
 
 #[cfg(test)]

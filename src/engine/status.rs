@@ -2,11 +2,13 @@
 //! default, so that a newer command line reads an older server.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_store::{CheckpointReport, Report, ShardStatus};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
+use crate::flush::MAX_AT_LAKE;
 
 /// Answer to `GET /v1/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,12 +27,18 @@ pub struct Status {
     pub reason: Option<String>,
     /// Root of the Delta tables.
     pub lake_url: String,
+    /// Why nothing can be committed to any table, as far as it is known. Rows are taken all the same, within the limits.
+    #[serde(default)]
+    pub lake_problem: Option<String>,
     /// The server's process.
     pub process: Process,
     /// The logs.
     pub store: Store,
     /// What is let in.
     pub admission: Admission,
+    /// The way to Delta.
+    #[serde(default)]
+    pub flush: Flush,
     /// Each table's backlog, by name.
     pub tables: Vec<Table>,
 }
@@ -148,6 +156,27 @@ pub struct Admission {
     pub drain_rate: u64,
 }
 
+/// The way to Delta, all tables together.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Flush {
+    /// Generations that may be encoded and uploaded at the same time.
+    pub parallelism: usize,
+    /// Tables that had something sealed lately.
+    pub active_tables: usize,
+    /// Milliseconds of an upload, encoding included; a moving average.
+    pub upload_millis: Option<f64>,
+    /// Milliseconds of a commit; a moving average.
+    pub commit_millis: Option<f64>,
+    /// Seconds in which every active table can be committed to once.
+    pub round_seconds: Option<f64>,
+    /// Why `flush.max_age` cannot be kept at this number of tables, and what would do.
+    pub infeasible: Option<String>,
+    /// Uploaded files that are in no commit, or not known to be.
+    pub open_uploads: u64,
+    /// Uploaded files that no commit referred to, removed since the start.
+    pub orphans_removed: u64,
+}
+
 /// One table's backlog.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Table {
@@ -165,6 +194,36 @@ pub struct Table {
     pub delta_version: Option<u64>,
     /// The last failure to flush, if it is not over.
     pub last_error: Option<String>,
+    /// Seconds since the oldest row that is not flushed came in, or was found at the start.
+    #[serde(default)]
+    pub lag_seconds: Option<f64>,
+    /// Sealed generations that wait to be uploaded.
+    #[serde(default)]
+    pub waiting: u64,
+    /// Generations that are being encoded or uploaded.
+    #[serde(default)]
+    pub uploading: u64,
+    /// Generations whose files wait for their commit.
+    #[serde(default)]
+    pub ready: u64,
+    /// Generations whose commit waits to be confirmed.
+    #[serde(default)]
+    pub landed: u64,
+    /// A commit is being made, or the table is being asked what it holds.
+    #[serde(default)]
+    pub committing: bool,
+    /// Seconds that the table still waits after a failure.
+    #[serde(default)]
+    pub paused_seconds: Option<f64>,
+    /// When the last commit of this start was made, microseconds since the epoch.
+    #[serde(default)]
+    pub committed_at: Option<u64>,
+    /// Generations that could not be written and went to the dead letters since the start.
+    #[serde(default)]
+    pub dead_generations: u64,
+    /// Their rows.
+    #[serde(default)]
+    pub dead_rows: u64,
 }
 
 /// Answer to `POST /v1/checkpoint`.
@@ -250,6 +309,7 @@ impl Engine {
             ready: reason.is_none(),
             reason,
             lake_url: self.lake.url().to_string(),
+            lake_problem: self.lake.problem(),
             process: process(),
             store: self.store_figures(),
             admission: Admission {
@@ -260,7 +320,23 @@ impl Engine {
                 replay_limit_bytes: self.admission.limits().replay,
                 drain_rate: self.admission.observed().drain_rate,
             },
+            flush: self.flush_figures(),
             tables: self.table_figures(),
+        }
+    }
+
+    fn flush_figures(&self) -> Flush {
+        let (load, parallelism, orphans) = (self.flusher.load(), self.flusher.parallelism(), self.flusher.orphans());
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Flush {
+            parallelism,
+            active_tables: load.active_tables,
+            upload_millis: load.upload.map(millis),
+            commit_millis: load.commit.map(millis),
+            round_seconds: load.round(parallelism, MAX_AT_LAKE).map(|round| round.as_secs_f64()),
+            infeasible: load.infeasible(parallelism, MAX_AT_LAKE, self.config.flush.max_age),
+            open_uploads: orphans.open,
+            orphans_removed: orphans.removed,
         }
     }
 
@@ -286,12 +362,28 @@ impl Engine {
     }
 
     fn table_figures(&self) -> Vec<Table> {
+        let now = Instant::now();
         let mut figures: BTreeMap<_, Table> = BTreeMap::new();
         for table in self.registry.all() {
             let progress = self.flusher.progress(table.id);
             let delta_version = self.lake_table(&table).published().max(progress.version);
-            let name = table.spec.name.to_string();
-            let figure = Table { table: name, delta_version, last_error: progress.last_error, ..Table::default() };
+            let since_epoch = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok()?.as_micros().try_into().ok();
+            let left = |until: Instant| until.saturating_duration_since(now);
+            let figure = Table {
+                table: table.spec.name.to_string(),
+                delta_version,
+                last_error: progress.last_error,
+                waiting: progress.waiting,
+                uploading: progress.uploading,
+                ready: progress.ready,
+                landed: progress.landed,
+                committing: progress.committing,
+                paused_seconds: progress.paused_until.map(left).filter(|l| !l.is_zero()).map(|l| l.as_secs_f64()),
+                committed_at: progress.committed_at.and_then(since_epoch),
+                dead_generations: progress.dead_generations,
+                dead_rows: progress.dead_rows,
+                ..Table::default()
+            };
             figures.insert(table.id, figure);
         }
         for summary in self.store.summaries() {
@@ -302,6 +394,8 @@ impl Engine {
                 let totals = generation.totals();
                 figure.unflushed_rows += totals.rows;
                 figure.unflushed_bytes += totals.bytes;
+                let age = now.saturating_duration_since(generation.opened_at).as_secs_f64();
+                figure.lag_seconds = Some(figure.lag_seconds.map_or(age, |older| older.max(age)));
             }
         }
         let mut tables: Vec<Table> = figures.into_values().collect();

@@ -2,20 +2,30 @@
 //!
 //! In flow order:
 //!
-//! - [`policy`]: when a bucket is sealed; a pure function;
+//! - [`policy`]: when a bucket is sealed; a pure function; [`cadence`]: how often a table's are;
 //! - [`scheduler`]: one task that looks at the store, asks the policy, starts jobs, and owns all their state;
-//! - [`ring`]: whose turn it is;
+//! - [`ring`]: whose turn it is; [`permits`]: how much may go on at once; [`progress`]: what others see of it;
 //! - [`table`]: one table's queue: strictly in seal order, consecutive ready generations in one commit;
-//! - [`job`]: the jobs themselves: resolve, upload, commit;
-//! - [`encode`]: a generation's rows in file order.
+//! - [`job`]: the jobs themselves: resolve, upload, commit, confirm;
+//! - [`doubt`]: whether the data directory is an older copy; a pure function;
+//! - [`encode`]: a generation's rows in file order;
+//! - [`dead`]: generations that cannot be written go to a table of their own;
+//! - [`journal`], [`sweep`]: uploads are written down before they begin, and files that no commit refers to are removed.
 //!
 //! Absent here: the Delta log itself (`lake`), who may send (`admission`).
 
+mod cadence;
+mod dead;
+mod doubt;
 pub mod encode;
 mod job;
+pub mod journal;
+mod permits;
 pub mod policy;
+mod progress;
 mod ring;
 mod scheduler;
+mod sweep;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -33,14 +43,26 @@ use tokio::time::{Instant, timeout_at};
 use crate::lake::{FileSettings, Lake};
 use crate::schema::registry::Registry;
 
-pub use scheduler::TableProgress;
+pub use cadence::Load;
+pub use doubt::Decision;
+pub use progress::TableProgress;
+pub use scheduler::MAX_AT_LAKE;
+pub use sweep::Figures as Orphans;
+
+use journal::Journal;
+use progress::Shared;
+use sweep::Sweep;
 
 /// The `[flush]` settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Generations that are encoded and uploaded at the same time. Default 4, at least 1.
+    /// Generations that are encoded and uploaded at the same time, over all tables. Those that have been at it for more than 10 s no
+    /// longer count, and as many again may run. Default 4, at least 1; changeable while running.
     pub parallelism: usize,
+    /// Payload bytes of the generations that are encoded and uploaded at the same time; one generation always goes. Encoding takes up
+    /// to three times as much memory. Default 256 MiB.
+    pub memory: bytesize::ByteSize,
     /// Threads that encode. Default 2, at least 1.
     pub threads: usize,
     /// Time past a bucket's window before it is sealed, for rows on their way. Default 10s.
@@ -53,12 +75,27 @@ pub struct Options {
     /// seal is a file. Default 5s.
     #[serde(with = "humantime_serde")]
     pub min_age: Duration,
+    /// A bucket whose window has passed is not sealed before the table's last seal is this long ago, or as long as the table takes
+    /// to fill a file of `target_file_bytes`, at most `max_age`. Default 5s.
+    #[serde(with = "humantime_serde")]
+    pub commit_interval: Duration,
     /// A bucket is sealed at this many payload bytes. Default 64 MiB.
     pub seal_bytes: bytesize::ByteSize,
     /// A data file is closed at about this size. Default 256 MiB.
     pub target_file_bytes: bytesize::ByteSize,
     /// zstd level of the data files, 1 to 22. Default 1.
     pub zstd_level: i32,
+    /// How long a commit on an object store waits for others before the table's log is looked at, which has to confirm it before
+    /// its rows leave the log. On a local lake each commit is confirmed at once. Default 2s.
+    #[serde(with = "humantime_serde")]
+    pub confirm_delay: Duration,
+    /// A file that was uploaded and that no commit refers to is removed when it is this old: a request that was given up may still
+    /// arrive. Default 10m.
+    #[serde(with = "humantime_serde")]
+    pub orphan_age: Duration,
+    /// After so many failures of one kind in a row for which its own rows are at fault, a generation goes to the namespace's
+    /// `dead_letters` table as it is, and its table moves on. 0: never, the table waits. Default 5.
+    pub dead_letter_after: u32,
     /// How long a shutdown may go on flushing; what is left then is checkpointed. Default 20s.
     #[serde(with = "humantime_serde")]
     pub shutdown_timeout: Duration,
@@ -68,13 +105,18 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             parallelism: 4,
+            memory: bytesize::ByteSize::mib(256),
             threads: 2,
             grace: Duration::from_secs(10),
             max_age: Duration::from_secs(60),
             min_age: Duration::from_secs(5),
+            commit_interval: Duration::from_secs(5),
             seal_bytes: bytesize::ByteSize::mib(64),
             target_file_bytes: bytesize::ByteSize::mib(256),
             zstd_level: 1,
+            confirm_delay: Duration::from_secs(2),
+            orphan_age: Duration::from_secs(600),
+            dead_letter_after: 5,
             shutdown_timeout: Duration::from_secs(20),
         }
     }
@@ -94,6 +136,12 @@ struct Context {
     lake: Arc<Lake>,
     registry: Arc<Registry>,
     options: Options,
+    sweep: Arc<Sweep>,
+    /// Where requests of uploads run, so that they do not wait for somebody's encoding; where the upload runs, if not given.
+    requests: Option<Handle>,
+    /// Sequences whose uploads panic.
+    #[cfg(test)]
+    panics: Mutex<HashSet<u64>>,
 }
 
 /// A commit that is in the table, as told to whoever keeps the history.
@@ -118,6 +166,9 @@ pub enum FlushError {
     Log(#[from] penstock_store::AppendError),
 }
 
+/// How long a stop waits for the journal of uploads.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Longest that a demanded flush waits, whatever it was told.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -125,8 +176,9 @@ const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub struct Flusher {
     context: Arc<Context>,
-    shared: Arc<scheduler::Shared>,
+    shared: Arc<Shared>,
     scheduler: Mutex<Option<JoinHandle<()>>>,
+    sweeping: JoinHandle<()>,
     _control: Threads,
     _encoders: Threads,
 }
@@ -154,7 +206,8 @@ impl Drop for Threads {
 }
 
 impl Flusher {
-    /// Starts the threads. `relief` tells how many bytes the node wants on their way to Delta; `flushed` hears of each commit.
+    /// Starts the threads. `journal` keeps uploads that are in no commit yet; `relief` tells how many bytes the node wants on their
+    /// way to Delta; `flushed` hears of each commit.
     ///
     /// # Errors
     /// If threads cannot be started.
@@ -163,17 +216,33 @@ impl Flusher {
         lake: Arc<Lake>,
         registry: Arc<Registry>,
         options: Options,
+        journal: Arc<dyn Journal>,
         relief: impl Fn() -> u64 + Send + Sync + 'static,
         flushed: tokio::sync::mpsc::UnboundedSender<Flushed>,
     ) -> std::io::Result<Self> {
         let (control, control_handle) = Threads::start(2, "penstock-flush")?;
         let (encoders, encoders_handle) = Threads::start(options.threads, "penstock-encode")?;
-        let context = Arc::new(Context { store, lake, registry, options });
-        let shared = Arc::new(scheduler::Shared::default());
+        lake.identify(store.node(), store.incarnation());
+        let parallelism = options.parallelism;
+        let sweep = Sweep::new(journal, options.orphan_age);
+        let sweeping = control_handle.spawn(Arc::clone(&sweep).run(Arc::clone(&lake)));
+        let requests = Some(control_handle.clone());
+        let context = Context {
+            store,
+            lake,
+            registry,
+            options,
+            sweep,
+            requests,
+            #[cfg(test)]
+            panics: Mutex::default(),
+        };
+        let context = Arc::new(context);
+        let shared = Arc::new(Shared::new(parallelism));
         let (ours, theirs) = (Arc::clone(&context), Arc::clone(&shared));
         let running = scheduler::supervise(ours, theirs, Arc::new(relief), encoders_handle, flushed);
         let scheduler = Mutex::new(Some(control_handle.spawn(running)));
-        Ok(Self { context, shared, scheduler, _control: control, _encoders: encoders })
+        Ok(Self { context, shared, scheduler, sweeping, _control: control, _encoders: encoders })
     }
 
     /// How far each table is.
@@ -186,6 +255,19 @@ impl Flusher {
     /// # Errors
     /// [`FlushError::Timeout`] with what is left; it goes on being flushed in the background.
     pub async fn flush(&self, tables: &[TableId], timeout: Duration) -> Result<(), FlushError> {
+        self.flush_deciding(tables, timeout, None).await
+    }
+
+    /// The same, and says what is to become of rows that are in doubt, because the data directory is an older copy.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_deciding(
+        &self,
+        tables: &[TableId],
+        timeout: Duration,
+        decision: Option<Decision>,
+    ) -> Result<(), FlushError> {
         let deadline = Instant::now() + timeout.min(MAX_WAIT);
         let mut wanted: HashMap<TableId, HashSet<Lsn>> = HashMap::new();
         let mut seals = Vec::new();
@@ -199,6 +281,10 @@ impl Flusher {
             }
         }
         let sealed = timeout_at(deadline, futures::future::try_join_all(seals)).await;
+        // MUST AFTER the seals: the decision is about all rows that there are, and what is sealed later would be flushed.
+        if let (Some(decision), Ok(Ok(_))) = (decision, &sealed) {
+            self.shared.decide(wanted.keys().copied(), decision);
+        }
         self.shared.demand(wanted.keys().copied());
         if let Ok(sealed) = sealed {
             drop(sealed?);
@@ -239,6 +325,31 @@ impl Flusher {
         {
             tracing::error!(%error, "the flush scheduler");
         }
+        self.sweeping.abort();
+        // What the journal is not told now is decided again by the next start, at the price of reading the table.
+        if tokio::time::timeout(JOURNAL_PATIENCE, self.context.sweep.tidy()).await.is_err() {
+            tracing::warn!("the journal of uploads is slow; the next start looks at the last ones again");
+        }
+    }
+
+    /// Generations that are encoded and uploaded at the same time.
+    pub fn parallelism(&self) -> usize {
+        self.shared.parallelism()
+    }
+
+    /// Changes that, from now on; at least 1. What is running goes on.
+    pub fn set_parallelism(&self, parallelism: usize) {
+        self.shared.set_parallelism(parallelism);
+    }
+
+    /// What flushing costs, over all tables.
+    pub fn load(&self) -> Load {
+        *self.shared.load.lock()
+    }
+
+    /// Uploaded files that are in no commit.
+    pub fn orphans(&self) -> Orphans {
+        self.context.sweep.figures()
     }
 }
 

@@ -35,9 +35,16 @@ pub enum Reason {
 const PRESSURE_MIN_BYTES: u64 = 256 << 10;
 const PRESSURE_MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Whether to seal, and why. `now` is the wall clock in microseconds; `relief` says that the node wants room.
+/// Whether to seal, and why. `now` is the wall clock in microseconds; `relief` says that the node wants room; `is_due`, asked only
+/// where it matters, that the table was not sealed from too lately for its cadence.
 #[must_use]
-pub fn seal_reason(candidate: &Candidate, options: &Options, now: i64, relief: bool) -> Option<Reason> {
+pub fn seal_reason(
+    candidate: &Candidate,
+    options: &Options,
+    now: i64,
+    relief: bool,
+    is_due: impl FnOnce() -> bool,
+) -> Option<Reason> {
     if candidate.bytes >= options.seal_bytes.as_u64() {
         return Some(Reason::Size);
     }
@@ -45,7 +52,7 @@ pub fn seal_reason(candidate: &Candidate, options: &Options, now: i64, relief: b
         return Some(Reason::Age);
     }
     let grace = i64::try_from(options.grace.as_micros()).unwrap_or(i64::MAX);
-    if candidate.age >= options.min_age && now >= candidate.window_end.saturating_add(grace) {
+    if candidate.age >= options.min_age && now >= candidate.window_end.saturating_add(grace) && is_due() {
         return Some(Reason::Window);
     }
     if relief && (candidate.bytes >= PRESSURE_MIN_BYTES || candidate.age >= PRESSURE_MIN_AGE) {

@@ -20,6 +20,13 @@ impl Ring {
         }
     }
 
+    /// Adds a table whose turn it is, and for which there was no room; it is next.
+    pub fn push_front(&mut self, table: TableId) {
+        if self.members.insert(table) {
+            self.order.push_front(table);
+        }
+    }
+
     /// Takes the table whose turn it is.
     pub fn pop(&mut self) -> Option<TableId> {
         let table = self.order.pop_front()?;

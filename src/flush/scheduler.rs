@@ -3,79 +3,61 @@
 //!
 //! - Everything that happens to a table wakes it: it gets a turn at the lake and one at the uploads. What happens costs the same
 //!   however many tables there are; only the look at the store costs by the table, and is paced for it.
-//! - A table that fails pauses alone. A look never waits: not for a disk, not for the lake.
+//! - A table that fails pauses alone, and one whose store hangs stops counting against the limits of all, see [`Slots`].
+//! - [`look`]: the look at the store; [`tasks`]: how tasks end.
+//! - A commit is not the end: [`landing`].
 //! - If this task itself panics, [`supervise`] begins anew: the store still has every generation, and the tables know what they
 //!   hold.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
-use dashmap::DashMap;
-use parking_lot::Mutex;
-use penstock_store::{AppendError, Commit, Generation, Pending, Sealed, Store, TableId, TableSummary};
+use penstock_store::{AppendError, Commit, Sealed, TableId};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::policy::{Candidate, seal_reason};
+use super::cadence::Cadence;
+use super::dead::Fault;
+use super::permits::{Memory, Room, Slot, Slots};
+use super::progress::Shared;
 use super::ring::Ring;
 use super::table::{Queue, Ready};
 use super::{Context, Flushed, job};
-use crate::lake::{self, DataFiles};
+use crate::failpoint;
+use crate::lake::DataFiles;
+
+mod landing;
+mod look;
+mod tasks;
+
+use tasks::{chain, finished, record};
 
 /// How often the store is looked at, at most.
 const TICK: Duration = Duration::from_millis(100);
 /// The time between two looks, in looks: with very many tables a look takes milliseconds, and they are the log's as well.
 const LOOK_SHARE: u32 = 20;
 /// Resolves and commits at the same time. One table has at most one of them.
-const MAX_AT_LAKE: usize = 64;
+pub const MAX_AT_LAKE: usize = 64;
+/// The most of them when many hang.
+const HARD_AT_LAKE: usize = 1_024;
+/// A resolve or commit that takes longer than this no longer counts.
+const SLOW_AT_LAKE: Duration = Duration::from_secs(2);
+/// An upload that takes longer than this no longer counts, and makes room for as many again as may run.
+const SLOW_UPLOAD: Duration = Duration::from_secs(10);
 /// The wait after the log refused a record of ours, and after a panic.
 const BACK_OFF: Duration = Duration::from_secs(1);
-
-/// How far one table is, for people.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TableProgress {
-    /// Rows that reached the table since the start.
-    pub rows_flushed: u64,
-    /// Delta version of the last commit.
-    pub version: Option<u64>,
-    /// Why the last attempt failed; none once one succeeds.
-    pub last_error: Option<String>,
-}
-
-/// What the scheduler shows to others, and what they tell it.
-#[derive(Debug, Default)]
-pub struct Shared {
-    pub tables: DashMap<TableId, TableProgress>,
-    /// Tables that are to be flushed now, also where they wait after a failure.
-    demanded: Mutex<HashSet<TableId>>,
-    nudge: Notify,
-    stop: watch::Sender<bool>,
-}
-
-impl Shared {
-    /// Asks for these tables to be flushed now.
-    pub fn demand(&self, tables: impl Iterator<Item = TableId>) {
-        self.demanded.lock().extend(tables);
-        self.nudge.notify_one();
-    }
-
-    /// Ends the scheduler and its tasks.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-}
 
 /// Tells how many unflushed bytes the node wants on their way to Delta.
 pub type Relief = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 enum Event {
     Sealed(Result<(), AppendError>),
-    Uploaded { sealed: Sealed, result: Result<DataFiles, job::Error> },
-    Committed { table: TableId, ready: Ready, result: Result<lake::Committed, job::Error> },
-    Resolved { table: TableId, result: Result<job::Holdings, job::Error> },
+    Uploaded { sealed: Sealed, slot: Slot, result: Result<DataFiles, job::Error> },
+    Committed { table: TableId, slot: Slot, ready: Ready, result: Result<job::Done, job::Error> },
+    Confirmed { table: TableId, slot: Slot, result: Result<(), job::Error> },
+    Resolved { table: TableId, slot: Slot, result: Result<job::Holdings, job::Error> },
     Recorded,
 }
 
@@ -87,12 +69,18 @@ struct Scheduler {
     /// Uploads run here: a long sort must not hold up anybody's commit.
     encoders: Handle,
     queues: HashMap<TableId, Queue>,
+    cadences: HashMap<TableId, Cadence>,
     lake_turns: Ring,
     upload_turns: Ring,
     paused: HashSet<TableId>,
+    /// Tables with commits that are not confirmed.
+    unconfirmed: HashSet<TableId>,
+    /// The node wants room: nothing waits to be confirmed.
+    eager: bool,
     tasks: JoinSet<Event>,
-    at_lake: usize,
-    uploads: usize,
+    at_lake: Slots,
+    uploads: Slots,
+    memory: Memory,
     /// Seals have been asked for and not all are answered.
     sealing: bool,
     no_seal_before: Option<Instant>,
@@ -132,12 +120,16 @@ impl Scheduler {
             flushed: flushed.clone(),
             encoders: encoders.clone(),
             queues: HashMap::new(),
+            cadences: HashMap::new(),
             lake_turns: Ring::default(),
             upload_turns: Ring::default(),
             paused: HashSet::new(),
+            unconfirmed: HashSet::new(),
+            eager: false,
             tasks: JoinSet::new(),
-            at_lake: 0,
-            uploads: 0,
+            at_lake: Slots::new(SLOW_AT_LAKE),
+            uploads: Slots::new(SLOW_UPLOAD),
+            memory: Memory::new(context.options.memory.as_u64(), Arc::clone(&shared.room)),
             sealing: false,
             no_seal_before: None,
             next_look: tokio::time::Instant::now(),
@@ -152,72 +144,10 @@ impl Scheduler {
                 _ = stop.wait_for(|stop| *stop) => return,
                 () = tokio::time::sleep_until(self.next_look) => self.look(true),
                 () = shared.nudge.notified() => self.look(false),
+                () = shared.room.notified() => {}
                 Some(ended) = self.tasks.join_next() => self.handle(finished(ended)),
             }
             self.start_work();
-        }
-    }
-
-    /// Takes in what is sealed, and, on its own time, seals what should be.
-    fn look(&mut self, may_seal: bool) {
-        let began = Instant::now();
-        let mut summaries = self.context.store.summaries();
-        for summary in &mut summaries {
-            let sealed = std::mem::take(&mut summary.sealed);
-            if !sealed.is_empty() && self.queues.entry(summary.table).or_default().enqueue(sealed) {
-                self.wake(summary.table);
-            }
-        }
-        self.end_pauses(began);
-        if may_seal {
-            self.seal_due(&summaries, began);
-            self.next_look = tokio::time::Instant::now() + TICK.max(began.elapsed() * LOOK_SHARE);
-        }
-    }
-
-    fn seal_due(&mut self, summaries: &[TableSummary], now: Instant) {
-        if self.sealing || self.no_seal_before.is_some_and(|then| now < then) {
-            return;
-        }
-        // What is on its way already may be enough: sealing more would only make small files.
-        let moving: u64 = self.queues.values().map(Queue::moving_bytes).sum();
-        let mut wanted = (self.relief)().saturating_sub(moving);
-        let mut open: Vec<&Arc<Generation>> = summaries.iter().flat_map(|s| &s.open).collect();
-        if wanted > 0 {
-            open.sort_by_cached_key(|generation| Reverse(generation.totals().bytes));
-        }
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
-        let mut seals = Vec::new();
-        for generation in open {
-            let bytes = generation.totals().bytes;
-            let age = now.saturating_duration_since(generation.opened_at);
-            let candidate = Candidate { bytes, age, window_end: generation.bucket.end() };
-            if let Some(reason) = seal_reason(&candidate, &self.context.options, wall, wanted > 0) {
-                tracing::debug!(table = %generation.table, bucket = generation.bucket.start, ?reason, "sealing");
-                wanted = wanted.saturating_sub(bytes);
-                seals.push(self.context.store.seal(generation.table, generation.bucket, generation.first_lsn));
-            }
-        }
-        if !seals.is_empty() {
-            self.sealing = true;
-            self.tasks.spawn(answers(seals));
-        }
-    }
-
-    fn end_pauses(&mut self, now: Instant) {
-        let demanded = std::mem::take(&mut *self.shared.demanded.lock());
-        for table in demanded {
-            if let Some(queue) = self.queues.get_mut(&table) {
-                queue.retry_now();
-                self.wake(table);
-            }
-        }
-        let queues = &self.queues;
-        let over = |table: &TableId| queues.get(table).is_none_or(|queue| !queue.is_paused(now));
-        let over: Vec<TableId> = self.paused.iter().copied().filter(over).collect();
-        for table in over {
-            self.paused.remove(&table);
-            self.wake(table);
         }
     }
 
@@ -225,56 +155,103 @@ impl Scheduler {
     fn wake(&mut self, table: TableId) {
         self.lake_turns.push(table);
         self.upload_turns.push(table);
+        self.show(table);
+    }
+
+    /// Lets others see how the table is.
+    fn show(&self, table: TableId) {
+        let Some(queue) = self.queues.get(&table) else { return };
+        let stages = queue.stages();
+        let mut progress = self.shared.tables.entry(table).or_default();
+        progress.waiting = stages.waiting;
+        progress.uploading = stages.uploading;
+        progress.ready = stages.ready;
+        progress.landed = stages.landed;
+        progress.committing = queue.busy;
+        progress.paused_until = queue.paused_until();
     }
 
     /// Starts every resolve, upload and commit that can be started, a table at a time in turn.
     fn start_work(&mut self) {
         let now = Instant::now();
-        while self.at_lake < MAX_AT_LAKE
-            && let Some(table) = self.lake_turns.pop()
-        {
-            self.start_at_lake(table, now);
-        }
-        while self.uploads < self.context.options.parallelism.max(1)
-            && let Some(table) = self.upload_turns.pop()
-        {
-            if self.start_upload(table, now) {
-                self.upload_turns.push(table);
+        while let Some(table) = self.lake_turns.pop() {
+            let Some(slot) = self.at_lake.take(MAX_AT_LAKE, HARD_AT_LAKE, now) else {
+                self.lake_turns.push_front(table);
+                break;
+            };
+            if !self.start_at_lake(table, slot, now) {
+                self.at_lake.give(slot);
             }
         }
-    }
-
-    fn start_at_lake(&mut self, table: TableId, now: Instant) {
-        let Some(queue) = self.queues.get_mut(&table) else { return };
-        let context = Arc::clone(&self.context);
-        if let Some(ready) = queue.ready(now) {
-            queue.busy = true;
-            self.at_lake += 1;
-            self.tasks.spawn(async move {
-                let result = job::guarded(job::commit(&context, table, &ready)).await;
-                Event::Committed { table, ready, result }
-            });
-        } else if !queue.resolved && !queue.busy && !queue.is_empty() && !queue.is_paused(now) {
-            queue.busy = true;
-            self.at_lake += 1;
-            let incarnations = queue.incarnations();
-            self.tasks.spawn(async move {
-                let result = job::guarded(job::resolve(&context, table, &incarnations)).await;
-                Event::Resolved { table, result }
-            });
+        let parallelism = self.shared.parallelism();
+        while let Some(table) = self.upload_turns.pop() {
+            let Some(bytes) = self.queues.get(&table).and_then(|queue| queue.to_upload(now)) else { continue };
+            let Some(slot) = self.uploads.take(parallelism, parallelism * 2, now) else {
+                self.upload_turns.push_front(table);
+                break;
+            };
+            // A large one waits at the front until there is room for it: small ones would pass it by for ever.
+            let Some(room) = self.memory.take(bytes) else {
+                self.uploads.give(slot);
+                self.upload_turns.push_front(table);
+                break;
+            };
+            self.start_upload(table, slot, room, now);
+            self.upload_turns.push(table);
         }
     }
 
-    fn start_upload(&mut self, table: TableId, now: Instant) -> bool {
-        let Some(sealed) = self.queues.get_mut(&table).and_then(|q| q.next_upload(now)) else { return false };
-        self.uploads += 1;
+    fn start_at_lake(&mut self, table: TableId, slot: Slot, now: Instant) -> bool {
+        let Some(queue) = self.queues.get_mut(&table) else { return false };
+        let context = Arc::clone(&self.context);
+        let confirm_at = queue.confirm_at(now, context.options.confirm_delay, self.eager);
+        if confirm_at.is_some_and(|at| at <= now) {
+            queue.busy = true;
+            let landed = queue.unconfirmed();
+            self.tasks.spawn(async move {
+                let result = job::guarded(job::confirm(&context, table, &landed)).await;
+                Event::Confirmed { table, slot, result }
+            });
+        } else if let Some(ready) = queue.ready(now) {
+            queue.busy = true;
+            // Dead letters are encoded first.
+            let encodes = ready.dead.is_some();
+            let work = async move {
+                let result = job::guarded(job::commit(&context, table, &ready)).await;
+                Event::Committed { table, slot, ready, result }
+            };
+            if encodes {
+                self.tasks.spawn_on(work, &self.encoders)
+            } else {
+                self.tasks.spawn(work)
+            };
+        } else if !queue.resolved && !queue.busy && !queue.is_empty() && !queue.is_paused(now) {
+            queue.busy = true;
+            let incarnations = queue.incarnations();
+            let decision = self.shared.decision(table);
+            self.tasks.spawn(async move {
+                let result = job::guarded(job::resolve(&context, table, &incarnations, decision)).await;
+                Event::Resolved { table, slot, result }
+            });
+        } else {
+            return false;
+        }
+        self.show(table);
+        true
+    }
+
+    fn start_upload(&mut self, table: TableId, slot: Slot, mut room: Room, now: Instant) {
+        let Some(sealed) = self.queues.get_mut(&table).and_then(|q| q.next_upload(now)) else {
+            self.uploads.give(slot);
+            return;
+        };
         let context = Arc::clone(&self.context);
         let work = async move {
-            let result = job::guarded(job::upload(&context, &sealed)).await;
-            Event::Uploaded { sealed, result }
+            let result = job::guarded(job::upload(&context, &sealed, &mut room)).await;
+            Event::Uploaded { sealed, slot, result }
         };
         self.tasks.spawn_on(work, &self.encoders);
-        true
+        self.show(table);
     }
 
     fn handle(&mut self, event: Event) {
@@ -288,45 +265,59 @@ impl Scheduler {
                 }
                 self.look(false);
             }
-            Event::Uploaded { sealed, result } => {
-                self.uploads -= 1;
-                let table = sealed.generation.table;
-                let files = result.map_err(|error| self.failed(table, &error)).ok();
-                if let Some(queue) = self.queues.get_mut(&table) {
-                    queue.uploaded(&sealed, files);
-                }
-                self.wake(table);
+            Event::Uploaded { sealed, slot, result } => {
+                self.uploads.give(slot);
+                self.shared.load.lock().uploaded(slot.since.elapsed());
+                self.uploaded(&sealed, result);
             }
-            Event::Resolved { table, result } => {
-                self.left_lake(table);
+            Event::Resolved { table, slot, result } => {
+                self.left_lake(table, slot);
                 match result {
                     Ok(holdings) => self.resolved(table, holdings),
-                    Err(error) => self.failed(table, &error),
+                    Err(error) => self.stale_or_failed(table, &error),
                 }
             }
-            Event::Committed { table, ready, result } => {
-                self.left_lake(table);
+            Event::Committed { table, slot, ready, result } => {
+                self.left_lake(table, slot);
                 match result {
                     Ok(done) => {
-                        let bytes = if done.adopted { 0 } else { ready.files.bytes };
-                        let (incarnation, sequence) = (ready.incarnation, ready.sequence);
-                        self.release(Commit { table, incarnation, sequence, version: done.version }, bytes);
+                        self.shared.load.lock().committed(slot.since.elapsed());
+                        self.landed(table, ready, &done);
                     }
-                    // A part is in the table already, from an attempt that landed late. To ask again settles at least that part.
-                    Err(error) if error.is_stale() => {
-                        tracing::info!(%table, %error, "asking the table again");
-                        if let Some(queue) = self.queues.get_mut(&table) {
-                            queue.resolved = false;
-                        }
-                    }
-                    Err(error) => self.failed(table, &error),
+                    Err(error) => self.stale_or_failed(table, &error),
+                }
+            }
+            Event::Confirmed { table, slot, result } => {
+                self.left_lake(table, slot);
+                match result {
+                    Ok(()) => self.confirmed(table),
+                    Err(error) => self.stale_or_failed(table, &error),
                 }
             }
         }
     }
 
-    fn left_lake(&mut self, table: TableId) {
-        self.at_lake -= 1;
+    fn uploaded(&mut self, sealed: &Sealed, result: Result<DataFiles, job::Error>) {
+        let table = sealed.generation.table;
+        let failure = result.as_ref().err().map(|error| (Fault::of(error), chain(error)));
+        if let Err(error) = &result {
+            self.failed(table, error);
+        }
+        if let Ok(files) = &result {
+            let payload = sealed.generation.totals().bytes;
+            self.cadences.entry(table).or_default().encoded(payload, files.bytes);
+        }
+        if let Some(queue) = self.queues.get_mut(&table) {
+            queue.uploaded(sealed, result.ok());
+            if let Some((fault, reason)) = failure {
+                queue.struck(sealed, fault, &reason, self.context.options.dead_letter_after);
+            }
+        }
+        self.wake(table);
+    }
+
+    fn left_lake(&mut self, table: TableId, slot: Slot) {
+        self.at_lake.give(slot);
         if let Some(queue) = self.queues.get_mut(&table) {
             queue.busy = false;
         }
@@ -336,32 +327,45 @@ impl Scheduler {
     fn resolved(&mut self, table: TableId, holdings: job::Holdings) {
         for (incarnation, sequence) in holdings.sequences {
             if let (Some(sequence), Some(version)) = (sequence, holdings.version) {
-                self.release(Commit { table, incarnation, sequence, version }, 0);
+                self.release(Commit { table, incarnation, sequence, version }, 0, false);
             }
         }
+        for (incarnation, sequence) in holdings.dropped {
+            let version = holdings.version.unwrap_or_default();
+            self.let_go(Commit { table, incarnation, sequence, version });
+        }
+        self.shared.decided(table);
+        self.unconfirmed.remove(&table);
         if let Some(queue) = self.queues.get_mut(&table) {
-            queue.resolved = true;
+            queue.asked();
         }
     }
 
-    /// The table holds everything up to a sequence: those rows may leave the log and the store.
-    fn release(&mut self, commit: Commit, bytes: u64) {
+    /// The table holds everything up to a sequence, or the dead letters do: those rows may leave the log and the store.
+    fn release(&mut self, commit: Commit, bytes: u64, dead: bool) {
         let Commit { table, incarnation, sequence, version } = commit;
         let released = self.queues.get_mut(&table).map(|q| q.committed(incarnation, sequence)).unwrap_or_default();
         if released.generations == 0 {
             return;
         }
-        // MUST AFTER the lake published a version that holds the commit (it does so before it returns): a reader that no longer
+        // MUST AFTER the lake published a version that holds the commit (it does so when it confirms): a reader that no longer
         // finds the rows in the store has to find them in its snapshot. Durable a little later; until then a restart asks the table.
+        failpoint::reach("flush::record::before");
         let pending = self.context.store.commit(commit);
         self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));
+        self.context.sweep.covered(table, incarnation, sequence);
+        let rows = if dead { 0 } else { released.rows };
         let mut progress = self.shared.tables.entry(table).or_default();
-        progress.rows_flushed += released.rows;
+        progress.rows_flushed += rows;
+        progress.dead_rows += released.rows - rows;
+        progress.dead_generations += u64::from(dead);
         progress.version = Some(version).max(progress.version);
+        progress.committed_at = Some(SystemTime::now());
         progress.last_error = None;
         drop(progress);
-        tracing::debug!(%table, %incarnation, sequence, version, rows = released.rows, "committed");
-        let flushed = Flushed { table, incarnation, sequence, version, rows: released.rows, bytes };
+        tracing::debug!(%table, %incarnation, sequence, version, rows, "committed");
+        self.show(table);
+        let flushed = Flushed { table, incarnation, sequence, version, rows, bytes };
         if self.flushed.send(flushed).is_err() {
             tracing::trace!("nobody keeps the history any more");
         }
@@ -371,9 +375,7 @@ impl Scheduler {
         let text = chain(error);
         let mut progress = self.shared.tables.entry(table).or_default();
         if progress.last_error.as_ref() != Some(&text) {
-            let name = self.context.registry.by_id(table).map(|t| t.spec.name.to_string());
-            let name = name.unwrap_or_else(|| table.to_string());
-            tracing::warn!(table = name, error = text, "a flush failed; it is tried again");
+            tracing::warn!(table = self.name_of(table), error = text, "a flush failed; it is tried again");
         }
         progress.last_error = Some(text);
         drop(progress);
@@ -381,50 +383,13 @@ impl Scheduler {
             queue.failed(Instant::now());
             self.paused.insert(table);
         }
+        self.show(table);
     }
-}
 
-/// Tasks report their failures, panics included: one that did not is a defect here, and the supervisor begins anew.
-fn finished(ended: Result<Event, JoinError>) -> Event {
-    ended.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
-}
-
-async fn answers(seals: Vec<Pending<Option<Sealed>>>) -> Event {
-    let mut result = Ok(());
-    for seal in seals {
-        // The generation itself is taken in with the store's list, see `Queue::enqueue`.
-        if let Err(error) = seal.wait().await {
-            result = Err(error);
-        }
+    fn name_of(&self, table: TableId) -> String {
+        let known = self.context.registry.by_id(table);
+        known.map_or_else(|| table.to_string(), |known| known.spec.name.to_string())
     }
-    Event::Sealed(result)
-}
-
-/// Waits for a Commit record, and writes it again where a full disk refused it: without it the rows would be held, and counted
-/// against the limit on unflushed bytes, until a restart.
-async fn record(store: Arc<Store>, commit: Commit, mut pending: Pending<()>) -> Event {
-    loop {
-        match pending.wait().await {
-            // A log that has stopped takes nothing any more; the next start asks the table.
-            Ok(()) | Err(AppendError::Poisoned { .. } | AppendError::Closed) => return Event::Recorded,
-            Err(error) => tracing::warn!(table = %commit.table, %error, "a commit is not recorded yet"),
-        }
-        tokio::time::sleep(BACK_OFF).await;
-        pending = store.commit(commit);
-    }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    for cause in causes.map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
 }
 
 #[cfg(test)]

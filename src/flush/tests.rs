@@ -1,3 +1,7 @@
+mod isolation;
+#[cfg(target_os = "linux")]
+mod memory;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +103,7 @@ async fn a_commit_that_the_log_does_not_know_of_is_not_repeated() {
     kit.append(table, 0, 0..10).await;
     kit.append(table, 1, 10..20).await;
     let sealed = kit.seal(table).await;
-    let files = job::upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
+    let files = kit.upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
     let known = kit.registry.by_id(table).expect("should be known");
     let (node, incarnation) = (kit.store.node(), sealed[0].seal.incarnation);
     let commit = Commit { node, incarnation, first_sequence: 1, sequence: 1, spec: &known.spec, adds: &files.adds };

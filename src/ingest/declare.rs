@@ -62,8 +62,16 @@ impl Declaration {
             Some(width) => return Err(SpecError::BucketWidth(width.as_secs())),
         };
         let partition = self.partition.then(|| TableSpec::partition_name(&columns));
-        let spec =
-            TableSpec { name, schema_version: 1, columns, event_time, bucket_seconds, partition, sort: self.sort };
+        let spec = TableSpec {
+            name,
+            schema_version: 1,
+            columns,
+            event_time,
+            bucket_seconds,
+            partition,
+            sort: self.sort,
+            history: Vec::new(),
+        };
         spec.validate()?;
         Ok(spec)
     }

@@ -93,6 +93,7 @@ fn define(
         event_time,
         bucket_seconds: DEFAULT_BUCKET_SECONDS,
         sort: Vec::new(),
+        history: Vec::new(),
     };
     spec.validate().map_err(|e| {
         let help = "rename the columns, or declare the table and send rows that fit it";

@@ -7,7 +7,7 @@
 //! - [`infer`]: the definition of a table that does not exist yet, from its first post;
 //! - [`decode`]: the body as one Arrow batch of the table's columns, by `json` or `arrow`;
 //! - [`slices`]: the batch cut by event-time bucket, each slice encoded;
-//! - [`post`]: all of it for one post, up to the receipt; [`declare`]: a table made without rows.
+//! - [`post`]: all of it for one post, up to the receipt; [`declare`]: a table made, or given columns, without rows.
 //!
 //! Shared by these: [`limits`], [`reject`] (how a refusal is told), `number` and `text_time` (exact readings of
 //! numbers and times), `base64`.

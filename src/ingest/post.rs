@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use super::{ContentEncoding, Format, Limits, Reject, decode, decompress, infer, slices};
 use crate::admission::{Lease, Refusal};
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, Cause};
 use crate::schema::registry::{Registry, Table};
 use crate::schema::spec::SpecError;
+use crate::schema::versions::Change;
 use crate::schema::{TableName, TableSpec, TimeUnit};
 
 /// Bodies above this are decoded off the async threads, bytes.
@@ -107,8 +108,9 @@ pub enum PostError {
 /// Why a table was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    #[error("table {0} exists with another definition")]
-    Differs(TableName),
+    /// It is there and cannot become what was declared; the reasons say what to do.
+    #[error("table {table} exists with another definition: {}", .reasons.join("; "))]
+    Differs { table: TableName, reasons: Vec<String> },
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(transparent)]
@@ -119,6 +121,17 @@ pub enum CreateError {
     Json(#[from] serde_json::Error),
 }
 
+/// What a declaration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    /// It made the table.
+    Created,
+    /// It gave a table that was there more columns or wider types.
+    Extended,
+    /// Nothing: it was there like this.
+    Same,
+}
+
 /// Takes posts and declarations.
 #[derive(Debug)]
 pub struct Ingest {
@@ -126,14 +139,14 @@ pub struct Ingest {
     registry: Arc<Registry>,
     catalog: Catalog,
     options: Options,
-    /// Held while a table is made, so that two first posts make one table.
-    creating: tokio::sync::Mutex<()>,
+    /// Held while a table is made or gets columns, so that two first posts make one table, and no two changes one version.
+    defining: tokio::sync::Mutex<()>,
 }
 
 impl Ingest {
     /// Takes rows for these tables.
     pub fn new(store: Arc<Store>, registry: Arc<Registry>, catalog: Catalog, options: Options) -> Self {
-        Self { store, registry, catalog, options, creating: tokio::sync::Mutex::new(()) }
+        Self { store, registry, catalog, options, defining: tokio::sync::Mutex::new(()) }
     }
 
     /// The settings in force.
@@ -185,36 +198,50 @@ impl Ingest {
         // Rows that the table could not hold must not leave an empty table behind.
         let (trial, copy) = (Table { id: TableId(Uuid::nil()), spec: spec.clone() }, body.clone());
         off_thread(body.len(), move || cut(&trial, format, &copy, now_micros(), &limits)).await??;
-        let guard = self.creating.lock().await;
+        let guard = self.defining.lock().await;
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
         }
-        let table = self.create(spec).await?;
+        let table = self.create(spec, Cause::Rows).await?;
         drop(guard);
         Ok((table, true))
     }
 
-    /// Makes a table, or finds it with this very definition. Tells whether it was made.
+    /// Makes a table, finds it with this very definition, or gives it the columns and the wider types that it lacks.
     ///
     /// # Errors
-    /// [`CreateError::Differs`] if the name is taken by another definition.
-    pub async fn declare(&self, spec: TableSpec) -> Result<(Arc<Table>, bool), CreateError> {
+    /// [`CreateError::Differs`] if the name is taken by a table that cannot become this one.
+    pub async fn declare(&self, spec: TableSpec) -> Result<(Arc<Table>, Declared), CreateError> {
         spec.validate()?;
-        let _guard = self.creating.lock().await;
-        match self.registry.by_name(&spec.name) {
-            Some(table) if table.spec.same_definition(&spec) => Ok((table, false)),
-            Some(_) => Err(CreateError::Differs(spec.name)),
-            None => {
-                let table = self.create(spec.clone()).await?;
-                if table.spec.same_definition(&spec) { Ok((table, true)) } else { Err(CreateError::Differs(spec.name)) }
-            }
+        let _guard = self.defining.lock().await;
+        let (table, there) = match self.registry.by_name(&spec.name) {
+            Some(table) => (table, Declared::Same),
+            None => (self.create(spec.clone(), Cause::Declaration).await?, Declared::Created),
+        };
+        match table.spec.change_to(&spec) {
+            Change::None => Ok((table, there)),
+            Change::Next(next) => Ok((self.extend(table.id, *next).await?, Declared::Extended)),
+            Change::Refused(reasons) => Err(CreateError::Differs { table: spec.name, reasons }),
         }
     }
 
+    /// Takes a table to its next schema version. (Rows with columns that it does not have will come here as well.)
+    async fn extend(&self, id: TableId, next: TableSpec) -> Result<Arc<Table>, CreateError> {
+        // MUST BEFORE anybody sees it: the log takes no row of a version that it does not know, and could not read it again.
+        self.define(id, &next).await?;
+        let (version, columns) = (next.schema_version, next.columns.len());
+        let table = self.registry.advance(Table { id, spec: next.clone() });
+        let table = table.unwrap_or_else(|| self.registry.insert(Table { id, spec: next.clone() }));
+        tracing::info!(table = %next.name, %id, version, columns, "table has a new schema version");
+        // After a crash before this, or a failure of it, the next start brings the catalog up to the log.
+        self.catalog.put_definition(id, &next, Cause::Declaration).await?;
+        Ok(table)
+    }
+
     /// Makes a table, which may turn out to be one that an earlier attempt got as far as the catalog: then with that definition.
-    async fn create(&self, spec: TableSpec) -> Result<Arc<Table>, CreateError> {
+    async fn create(&self, spec: TableSpec, cause: Cause) -> Result<Arc<Table>, CreateError> {
         let id = TableId(Uuid::new_v4());
-        let (id, spec) = match self.catalog.create_table(id, &spec).await {
+        let (id, spec) = match self.catalog.create_table(id, &spec, cause).await {
             Ok(()) => (id, spec),
             // The log refused its definition, or nobody waited for the answer. Its name is not to be taken for ever.
             Err(catalog::Error::Exists(name)) => {

@@ -7,6 +7,9 @@
 //! - A version that is *taken* moves the head on: its actions are checked, and if it is an earlier attempt of ours, the
 //!   commit is adopted.
 //! - A commit that stays open leaves the head unknown: the next attempt reads the table's `txn` first.
+//! - An entry of our own process's application id that this process did not put stops everything, see [`super::fence`].
+//!
+//! A commit that landed is not yet one that counts: see [`super::confirm`].
 //!
 //! Deliberately not delta-rs's `CommitBuilder`: it lists the log and carries all files through each commit, and does
 //! not look at `txn`.
@@ -19,10 +22,10 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use penstock_store::{Incarnation, NodeId};
 use uuid::Uuid;
 
-use super::definition::Definition;
 use super::entry::{self, Entry, Txn, app_id};
-use super::head::{Head, State};
-use super::{Error, LakeTable};
+use super::head::{Books, Head, Landed, State};
+use super::{Error, LakeTable, lean};
+use crate::failpoint;
 use crate::schema::TableSpec;
 
 /// One or more consecutive sealed generations of one incarnation, as files that are uploaded and synced.
@@ -42,17 +45,18 @@ pub struct Commit<'a> {
     pub adds: &'a [Add],
 }
 
-/// The rows are in the table.
+/// The entry is in the log as we know it. The rows MUST NOT leave our own log before [`LakeTable::confirm`] has said that this
+/// is the table's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// A version that holds them.
+    /// A version that holds the rows.
     pub version: u64,
     /// An earlier attempt had landed: the files in the table are that one's, and the ones of this call are not in it.
     pub adopted: bool,
 }
 
 /// What became of the version that was to be written.
-enum Placed {
+pub(super) enum Placed {
     Landed,
     Taken(Box<Entry>),
 }
@@ -60,7 +64,6 @@ enum Placed {
 struct Attempt<'a> {
     id: Uuid,
     txn: Txn,
-    bytes: Bytes,
     request: &'a Commit<'a>,
     until: Instant,
 }
@@ -74,73 +77,126 @@ impl LakeTable {
     /// By [`kind`](Error::kind): `Unavailable`, try the same again; `Stale`, resolve and commit the rest; `Refused`, the
     /// table is not one that we may append to.
     pub async fn commit(&self, request: Commit<'_>) -> Result<Committed, Error> {
-        let mut state = self.head.lock().await;
-        let done = self.commit_locked(&mut state, &request).await;
+        // MUST BEFORE the first PUT: on a store that ignores "create only" two commits of one version both succeed, and the rows of
+        // one are gone.
+        self.parts.proof.ensure().await?;
+        let mut books = self.books.lock().await;
+        self.parts.fence.check()?;
+        let done = self.commit_locked(&mut books, &request).await;
         match &done {
-            Ok(committed) => self.publish(committed.version),
+            // The second has just been read.
+            Ok(_) | Err(Error::Changed { .. }) => {}
             // Whatever went wrong, what we believe about the head may be part of it.
-            Err(_) => *state = State::Unknown,
+            Err(_) => books.state = State::Unknown,
         }
         done
     }
 
-    async fn commit_locked(&self, state: &mut State, request: &Commit<'_>) -> Result<Committed, Error> {
+    async fn commit_locked(&self, books: &mut Books, request: &Commit<'_>) -> Result<Committed, Error> {
         let app = app_id(request.node, request.incarnation);
         let version = i64::try_from(request.sequence).map_err(|_| Error::Sequence(request.sequence))?;
         let until = Instant::now() + self.parts.patience.whole;
 
-        self.open_head(state).await?;
-        if let State::Missing = state {
-            self.create(state, request.spec, until).await?;
+        self.contact(books).await?;
+        if let State::Missing = books.state {
+            // MUST BEFORE: whoever removed a table, or another one in its place, since the upload has removed the files too. It
+            // happens once in a table's life, so that the calls do not matter.
+            self.check_files(request.adds).await?;
+            self.create(books, request.spec, until).await?;
         }
-        let State::Known(head) = state else { return Err(self.lost_races(0)) };
-        if let Some(done) = self.covered(head, &app, request).await? {
+        let State::Known(head) = &mut books.state else { return Err(self.lost_races(0)) };
+        if let Some(done) = self.covered(head, &app, request)? {
             return Ok(done);
         }
         head.check_rows(self.url().as_str(), request.spec)?;
 
+        if self.parts.fence.is_live(&app) {
+            books.given = books.given.max(request.sequence);
+        }
         let (id, txn) = (Uuid::new_v4(), Txn { app, version });
-        let bytes = entry::append(id, &txn, request.spec, request.adds);
-        self.land(head, &Attempt { id, txn, bytes, request, until }).await
+        self.land(books, &Attempt { id, txn, request, until }).await
     }
 
-    async fn land(&self, head: &mut Head, attempt: &Attempt<'_>) -> Result<Committed, Error> {
+    async fn land(&self, books: &mut Books, attempt: &Attempt<'_>) -> Result<Committed, Error> {
         let location = self.url().as_str();
         loop {
+            let State::Known(head) = &mut books.state else { return Err(self.lost_races(0)) };
             let version = head.version + 1;
-            let mut taken = match self.place(version, &attempt.bytes, attempt.id, attempt.until).await? {
+            // As the table is now: another writer may have changed it since the last try, or given it the columns itself.
+            let change = head.check_rows(location, attempt.request.spec)?;
+            let Commit { spec, adds, .. } = attempt.request;
+            let bytes = entry::append(attempt.id, &attempt.txn, spec, adds, change.as_ref());
+            // MUST BEFORE the PUT: whatever becomes of this call, the entry is known to be ours.
+            books.open.push((version, attempt.id));
+            let mut taken = match self.place(version, &bytes, attempt.id, attempt.until).await? {
                 Placed::Landed => {
-                    let ours = Entry { txns: vec![attempt.txn.clone()], ..Entry::default() };
+                    let before = head.txn(&attempt.txn.app);
+                    let ours = Entry { txns: vec![attempt.txn.clone()], metadata: change, ..Entry::default() };
                     self.snapshots.note(version, head.absorb(location, version, ours)?);
+                    books.landed.push(Landed { version, id: Some(attempt.id), txn: attempt.txn.clone(), before });
+                    books.open.retain(|(open, _)| *open > version);
                     return Ok(Committed { version, adopted: false });
                 }
                 Placed::Taken(entry) => Some(*entry),
             };
             // Others may be far ahead: read on to their last entry before the next PUT.
             while let Some(entry) = taken {
-                let version = head.version + 1;
-                if entry.txns.iter().any(|txn| txn.app == attempt.txn.app) {
-                    // MUST BEFORE the head knows it: an attempt that a killed process made may not be synced, and
-                    // once it is in the head it counts, also for a caller that comes after this one was dropped.
-                    self.settle().await?;
-                }
-                self.snapshots.note(version, head.absorb(location, version, entry)?);
-                head.definition.check_table(location, self.id)?;
+                let head = self.absorb(books, entry).await?;
                 head.check_rows(location, attempt.request.spec)?;
-                if let Some(done) = self.covered(head, &attempt.txn.app, attempt.request).await? {
+                if let Some(done) = self.covered(head, &attempt.txn.app, attempt.request)? {
                     return Ok(done);
                 }
                 taken = self.read_entry(head.version + 1).await?;
             }
             if Instant::now() >= attempt.until {
-                return Err(self.lost_races(head.version));
+                return Err(self.lost_races(version));
             }
         }
     }
 
+    /// Takes in the entry behind the head, which was there before ours.
+    async fn absorb<'a>(&self, books: &'a mut Books, entry: Entry) -> Result<&'a mut Head, Error> {
+        let location = self.url().as_str();
+        let State::Known(head) = &books.state else { return Err(self.lost_races(0)) };
+        let version = head.version + 1;
+        let of_node =
+            |txn: &&Txn| self.parts.fence.is_of_node(&txn.app) || books.landed.iter().any(|l| l.txn.app == txn.app);
+        if entry.txns.iter().any(|txn| self.parts.fence.is_live(&txn.app)) && !books.is_ours(entry.commit) {
+            return Err(self.parts.fence.trip(location, Some(version)));
+        }
+        if entry.txns.iter().any(|txn| txn.app.starts_with(entry::APP_PREFIX)) {
+            // MUST BEFORE the head knows it: an attempt that a killed process made may not be synced, and
+            // once it is in the head it counts, also for a caller that comes after this one was dropped.
+            self.settle().await?;
+        }
+        let id = entry.commit;
+        let landed = entry.txns.iter().filter(of_node).map(|txn| Landed {
+            version,
+            id,
+            txn: txn.clone(),
+            before: head.txn(&txn.app),
+        });
+        let landed: Vec<Landed> = landed.collect();
+        books.landed.extend(landed);
+        books.open.retain(|(open, _)| *open > version);
+        let State::Known(head) = &mut books.state else { return Err(self.lost_races(version)) };
+        self.snapshots.note(version, head.absorb(location, version, entry)?);
+        self.check_definition(&head.definition)?;
+        Ok(head)
+    }
+
+    async fn check_files(&self, adds: &[Add]) -> Result<(), Error> {
+        for add in adds {
+            if !self.has_file(&add.path).await? {
+                return Err(self.changed(format!("there is no table, and the uploaded file {} is gone", add.path)));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the table holds the sequences already.
-    async fn covered(&self, head: &mut Head, app: &str, request: &Commit<'_>) -> Result<Option<Committed>, Error> {
-        let Some(committed) = self.committed(head, app).await? else { return Ok(None) };
+    fn covered(&self, head: &Head, app: &str, request: &Commit<'_>) -> Result<Option<Committed>, Error> {
+        let Some(committed) = head.txn(app) else { return Ok(None) };
         if committed >= request.sequence {
             return Ok(Some(Committed { version: head.version, adopted: true }));
         }
@@ -152,30 +208,29 @@ impl LakeTable {
     }
 
     /// Writes version 0, or opens the table that another node has created in the meantime.
-    async fn create(&self, state: &mut State, spec: &TableSpec, until: Instant) -> Result<(), Error> {
+    async fn create(&self, books: &mut Books, spec: &TableSpec, until: Instant) -> Result<(), Error> {
         let id = Uuid::new_v4();
-        let bytes = entry::create(id, self.id, spec);
-        if let Placed::Taken(_) = self.place(0, &bytes, id, until).await? {
-            *state = State::Unknown;
-            return self.open_head(state).await;
+        let placed = self.place(0, &entry::create(id, self.identity.own(), spec), id, until).await?;
+        books.state = State::Unknown;
+        if let Placed::Landed = placed {
+            // Where a table was made and cleaned since we looked, version 0 is free too, and no part of it.
+            let reading = lean::read(&self.parts, None).await?;
+            if reading.log.is_some_and(|log| log.checkpoint.is_some()) {
+                self.remove_entry(0).await?;
+            }
         }
-        let location = self.url().as_str();
-        let Entry { protocol: Some(protocol), metadata: Some(metadata), .. } = Entry::parse(location, 0, &bytes)?
-        else {
-            return Err(Error::Corrupt { location: location.to_owned(), reason: "our version 0".to_owned() });
-        };
-        *state = State::Known(Box::new(Head::new(0, Definition::new(location, protocol, metadata)?, true)));
-        self.publish(0);
-        Ok(())
+        self.contact(books).await
     }
 
     /// Puts `bytes` under `version`, until it is known what lies there.
-    async fn place(&self, version: u64, bytes: &Bytes, id: Uuid, until: Instant) -> Result<Placed, Error> {
+    pub(super) async fn place(&self, version: u64, bytes: &Bytes, id: Uuid, until: Instant) -> Result<Placed, Error> {
         let path = entry::path(version);
         let mut tries = 0;
         loop {
             let options = PutOptions::from(PutMode::Create);
+            failpoint::reach("lake::place::before");
             let put = self.parts.store.put_opts(&path, bytes.clone().into(), options).await;
+            failpoint::reach("lake::place::after");
             let Err(error) = put else { return Ok(Placed::Landed) };
             tries += 1;
             // Also for "already exists": stores answer so after their own retries, and for conflicts in which
@@ -201,7 +256,7 @@ impl LakeTable {
         }
     }
 
-    async fn read_entry(&self, version: u64) -> Result<Option<Entry>, Error> {
+    pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Entry>, Error> {
         let path = entry::path(version);
         let read = async { self.parts.store.get(&path).await?.bytes().await };
         match read.await {
@@ -211,7 +266,17 @@ impl LakeTable {
         }
     }
 
-    fn lost_races(&self, version: u64) -> Error {
+    /// Removes an entry that we have put and that is no part of the log.
+    pub(super) async fn remove_entry(&self, version: u64) -> Result<(), Error> {
+        let path = entry::path(version);
+        tracing::warn!(table = %self.url(), version, "removing an entry of ours that is no part of the table's log");
+        match self.parts.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(Error::store("removing", &path, error)),
+        }
+    }
+
+    pub(super) fn lost_races(&self, version: u64) -> Error {
         Error::LostRaces { table: self.url().to_string(), version }
     }
 }

@@ -1,21 +1,37 @@
 //! Data files: sorted batches in, uploaded and synced Parquet out, as `add` actions that a commit may carry.
 //!
-//! Encoding runs on the polling task, so callers have a runtime of their own for it. File names are unique to one call:
-//! what a failed call leaves behind is never referred to.
+//! - [`dates`]: a file for each date of the partition column;
+//! - [`sink`]: the store as the file writer sees it. Files are collected there, announced, and then uploaded: most of them with one
+//!   request, because parts of an upload that is not completed lie in the store where nothing lists them.
+//!
+//! Encoding runs on the polling task, so callers have a runtime of their own for it; the uploads may be given to another one.
+//! File names are delta-rs': they carry a random id, are unique to one call, and cannot be guessed. What a failed call leaves
+//! behind is never referred to; who announced it knows its name.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use deltalake::datafile::writer::{DeltaWriter, WriterConfig};
+use arrow::error::ArrowError;
+use async_trait::async_trait;
+use deltalake::datafile::writer::WriterConfig;
 use deltalake::kernel::Add;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use tokio::runtime::Handle;
 
 use super::{Error, LakeTable};
+use crate::failpoint;
 use crate::schema::TableSpec;
-use crate::schema::arrow::table_arrow_schema;
+use crate::schema::arrow::{arrow_schema, table_arrow_schema};
+
+mod dates;
+mod sink;
+
+use dates::Writers;
+use sink::Sink;
 
 /// Rows per call of the Parquet writer; between calls the file's size is compared with the target.
 const WRITE_BATCH_ROWS: usize = 8_192;
@@ -63,24 +79,58 @@ pub struct DataFiles {
     pub rows: u64,
     /// Bytes of all of them, as stored.
     pub bytes: u64,
+    /// The newest schema version that one of them was written with.
+    pub schema_version: u32,
+}
+
+/// Hears of each file before any of it is in the store, so that a file that no commit will refer to can be found again.
+#[async_trait]
+pub trait Announce: fmt::Debug + Send + Sync {
+    /// A file will be uploaded to `path`, from the table's root. The upload begins once this has returned.
+    async fn announce(&self, path: &str);
+}
+
+/// How files get into the store.
+#[derive(Debug, Clone, Default)]
+pub struct Uploading {
+    /// Who hears of each file beforehand.
+    pub announce: Option<Arc<dyn Announce>>,
+    /// Where requests run; the polling task if not given, where they wait while it encodes.
+    pub requests: Option<Handle>,
 }
 
 impl LakeTable {
-    /// Writes the batches, which are in the order that the files shall have and carry the partition column last where
-    /// the table has one, to as many files as partitions and the target size ask for.
+    /// [`write_batches`](Self::write_batches) of batches that are in memory, announced to nobody.
     ///
     /// # Errors
-    /// The store failed, or a batch does not have the table's columns. Parts of the upload are removed.
+    /// The same.
     pub async fn write_data(
         &self,
         spec: &TableSpec,
         batches: Vec<RecordBatch>,
         settings: &FileSettings,
     ) -> Result<DataFiles, Error> {
+        self.write_batches(spec, batches.into_iter().map(Ok), settings, Uploading::default()).await
+    }
+
+    /// Writes the batches, which are in the order that the files shall have and carry the partition column last where
+    /// the table has one, to as many files as partitions and the target size ask for. Batches are taken one at a time.
+    ///
+    /// # Errors
+    /// By [`kind`](Error::kind): `Unavailable`, the store failed; `Rows`, these rows cannot be
+    /// written, whatever the store does.
+    pub async fn write_batches(
+        &self,
+        spec: &TableSpec,
+        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send,
+        settings: &FileSettings,
+        uploading: Uploading,
+    ) -> Result<DataFiles, Error> {
         let schema = table_arrow_schema(spec);
+        let files = arrow_schema(spec);
         let config = WriterConfig::new(
-            Arc::clone(&schema),
-            spec.partition.iter().cloned().collect(),
+            Arc::clone(&files),
+            Vec::new(),
             Some(settings.properties()?),
             Some(settings.target_file_bytes),
             Some(WRITE_BATCH_ROWS),
@@ -88,16 +138,24 @@ impl LakeTable {
             Default::default(),
             None,
         );
-        let mut upload = Upload(Some(DeltaWriter::new(Arc::clone(&self.parts.store), config)));
+        let sink = Sink::new(Arc::clone(&self.parts.store), self.parts.patience, uploading);
+        // Dropped as it is, at any moment, it leaves nothing half uploaded: that is the sink's.
+        let mut writers = Writers::new(sink.clone(), config, files, spec.partition.clone());
         let mut rows = 0;
         for batch in batches {
+            let batch = self.fit(&schema, batch.map_err(|source| self.misfit(source))?)?;
             rows += u64::try_from(batch.num_rows()).unwrap_or(u64::MAX);
-            let batch = self.fit(&schema, batch)?;
-            upload.write(&batch).await.map_err(|error| self.failed(error))?;
+            writers.write(batch).await.map_err(|error| self.unencoded(error))?;
+            self.uploaded(&sink)?;
+            failpoint::reach("lake::write_data::part");
+            // Others that encode on this thread have a turn.
+            tokio::task::yield_now().await;
         }
-        let adds = upload.close().await.map_err(|error| self.failed(error))?;
+        let adds = writers.close().await.map_err(|error| self.unencoded(error))?;
+        // MUST BEFORE the files are told of: the writer does not hear of failures, and a commit may follow at once.
+        self.uploaded(&sink)?;
         let bytes = adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum();
-        Ok(DataFiles { adds, rows, bytes })
+        Ok(DataFiles { adds, rows, bytes, schema_version: spec.schema_version })
     }
 
     /// The writer compares schemas to the letter; ours may differ in metadata.
@@ -105,44 +163,19 @@ impl LakeTable {
         if batch.schema_ref() == schema {
             return Ok(batch);
         }
-        RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec())
-            .map_err(|source| Error::Rows { table: self.url().to_string(), source })
+        RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec()).map_err(|source| self.misfit(source))
     }
 
-    fn failed(&self, error: deltalake::DeltaTableError) -> Error {
-        Error::delta("writing data files of", self.url(), error)
-    }
-}
-
-/// A writer that is aborted however its owner ends: dropped as it is, it would leave parts of uploads in the store,
-/// which nothing lists and nothing sweeps.
-struct Upload(Option<DeltaWriter>);
-
-impl Upload {
-    async fn write(&mut self, batch: &RecordBatch) -> Result<(), deltalake::DeltaTableError> {
-        match &mut self.0 {
-            Some(writer) => writer.write(batch).await,
-            None => Ok(()),
-        }
+    fn misfit(&self, source: ArrowError) -> Error {
+        Error::Rows { table: self.url().to_string(), source }
     }
 
-    async fn close(mut self) -> Result<Vec<Add>, deltalake::DeltaTableError> {
-        match self.0.take() {
-            Some(writer) => writer.close().await,
-            None => Ok(Vec::new()),
-        }
+    fn uploaded(&self, sink: &Sink) -> Result<(), Error> {
+        let failure = sink.failure();
+        failure.map_or(Ok(()), |error| Err(Error::store("uploading data files of", self.url(), error)))
     }
-}
 
-impl Drop for Upload {
-    fn drop(&mut self) {
-        let Some(writer) = self.0.take() else { return };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = writer.abort().await {
-                    tracing::warn!(%error, "parts of an upload could not be removed");
-                }
-            });
-        }
+    fn unencoded(&self, error: deltalake::DeltaTableError) -> Error {
+        Error::Encode { table: self.url().to_string(), source: Box::new(error) }
     }
 }

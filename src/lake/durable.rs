@@ -59,6 +59,19 @@ impl Durable {
         self.on_disk(move |disk| disk.sync_way_to(&inside).map_err(failed)).await
     }
 
+    /// Syncs a file and the way to it, whoever wrote it.
+    pub(super) async fn settle_file(&self, location: &Path) -> Result<()> {
+        let path = self.path(location)?;
+        self.on_disk(move |disk| disk.sync_placed(&path)).await
+    }
+
+    /// Removes what a killed process has left of writing `location`; its own name, if it has one, stays. Durable when it returns,
+    /// as is the deletion of `location` before it.
+    pub(super) async fn remove_staged(&self, location: &Path) -> Result<()> {
+        let path = self.path(location)?;
+        self.on_disk(move |disk| disk.remove_staged(&path).map_err(failed)).await
+    }
+
     fn path(&self, location: &Path) -> Result<PathBuf> {
         self.inner.path_to_filesystem(location)
     }

@@ -40,14 +40,15 @@ pub(super) struct Txn {
     pub(super) version: i64,
 }
 
-/// The entry that appends data files.
-pub(super) fn append(commit: Uuid, txn: &Txn, spec: &TableSpec, adds: &[Add]) -> Bytes {
+/// The entry that appends data files, and with them gives the table the columns that it lacks for them.
+pub(super) fn append(commit: Uuid, txn: &Txn, spec: &TableSpec, adds: &[Add], change: Option<&Metadata>) -> Bytes {
     let partition_by = json!(spec.partition.iter().collect::<Vec<_>>()).to_string();
     let info = info(commit, "WRITE", json!({ "mode": "Append", "partitionBy": partition_by }), true);
     // Without `lastUpdated`: a time would let a retention setting expire the id, and with it our memory of the rows.
     let txn = json!({ "txn": { "appId": txn.app, "version": txn.version } });
+    let change = change.map(|metadata| json!({ "metaData": metadata.action() }));
     let adds = adds.iter().map(|add| json!({ "add": add }));
-    lines([info, txn].into_iter().chain(adds))
+    lines([info].into_iter().chain(change).chain([txn]).chain(adds))
 }
 
 /// The entry that creates the table, version 0.
@@ -67,7 +68,7 @@ pub(super) fn create(commit: Uuid, id: TableId, spec: &TableSpec) -> Bytes {
     lines([info(commit, "CREATE TABLE", parameters, true), protocol, metadata].into_iter())
 }
 
-fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value {
+pub(super) fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value {
     json!({ "commitInfo": {
         "timestamp": now_millis(),
         "operation": operation,
@@ -78,12 +79,12 @@ fn info(commit: Uuid, operation: &str, parameters: Value, blind: bool) -> Value 
     }})
 }
 
-fn now_millis() -> u64 {
+pub(super) fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn lines(actions: impl Iterator<Item = Value>) -> Bytes {
+pub(super) fn lines(actions: impl Iterator<Item = Value>) -> Bytes {
     actions.map(|action| action.to_string()).collect::<Vec<_>>().join("\n").into()
 }
 

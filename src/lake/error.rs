@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deltalake::DeltaTableError;
@@ -22,6 +23,8 @@ pub enum Kind {
     Settings,
     /// What is stored cannot be read.
     Corrupt,
+    /// These rows cannot be written, whatever the store does; others can.
+    Rows,
 }
 
 /// A failed operation on the lake.
@@ -55,6 +58,22 @@ pub enum Error {
         /// The lake.
         url: String,
     },
+    /// Of several create-only PUTs of one key at the same time not exactly one succeeded.
+    #[error(
+        "{winners} of {racers} create-only PUTs of one key at the same time succeeded at {url}, not one: the store looks first and \
+         writes then, and two nodes would overwrite each other's commits; use a store with atomic conditional PUTs"
+    )]
+    NotAtomic {
+        /// The lake.
+        url: String,
+        /// PUTs that were answered with success.
+        winners: usize,
+        /// All of them.
+        racers: usize,
+    },
+    /// The store has not been proven fit to be committed to; every table waits for that.
+    #[error("nothing can be committed to the lake yet: {0}")]
+    Unproven(#[source] Arc<Error>),
     /// A call to the object store failed.
     #[error("{action} {path}: {source}")]
     Store {
@@ -120,6 +139,61 @@ pub enum Error {
         /// The highest sequence of the refused commit.
         last: u64,
     },
+    /// The log is not the one that was written to: what was put since it was last seen counts only as far as the log
+    /// that is there now says so.
+    #[error("the log of {table} is not the one that was written to: {reason}; the table is asked again what it holds")]
+    Changed {
+        /// The table.
+        table: String,
+        /// What gave it away.
+        reason: String,
+    },
+    /// Another live process writes with our application id.
+    #[error(
+        "another live process writes as this node and this start ({app}; seen in {table}{}): nothing is flushed any more. It \
+         runs on a copy of this machine or of this process; stop one of them, then restart the other: rows are safe in both \
+         logs",
+        .version.map_or_else(String::new, |v| format!(", version {v}"))
+    )]
+    Fenced {
+        /// Where it was seen.
+        table: String,
+        /// Its entry, where that is known.
+        version: Option<u64>,
+        /// The application id.
+        app: String,
+    },
+    /// The table holds rows of this node that its data directory knows nothing of.
+    #[error(
+        "{location} holds rows of this node that its data directory never sealed ({app} stands at {committed} there, and at \
+         {sealed} here): the directory was restored or cloned from an older state, and rows that were not flushed at that time \
+         may be in the table already. Nothing is flushed into it until somebody decides: look at the rows with SQL (those in \
+         doubt may show twice), then `penstock flush --doubt keep TABLE` to flush them all the same, or `--doubt drop TABLE` to \
+         let them go"
+    )]
+    Restored {
+        /// The table.
+        location: String,
+        /// The application id.
+        app: String,
+        /// The sequence that it stands at in the table.
+        committed: u64,
+        /// The highest sequence that the data directory has sealed under it.
+        sealed: u64,
+    },
+    /// The table's log entries do not live long enough.
+    #[error(
+        "{location} sets delta.logRetentionDuration = {value:?}: entries have to be kept for at least {least:?}, or a commit \
+         could go into a version that was cleaned away; raise the property, or lower lake.head_ttl"
+    )]
+    LogRetention {
+        /// Where.
+        location: String,
+        /// The property's value.
+        value: String,
+        /// What would do.
+        least: Duration,
+    },
     /// Another table lives where ours should.
     #[error(
         "{location} holds the Delta table {found}, not ours ({expected}); move that table away, or give this one another \
@@ -141,16 +215,27 @@ pub enum Error {
         /// The features' names.
         features: Vec<String>,
     },
-    /// The table forgets transaction ids, and with them which sequences it holds.
-    #[error(
-        "{location} sets delta.setTransactionRetentionDuration = {value:?}: once the table forgets our transaction ids, a \
-         restart could write rows twice; unset the property"
-    )]
-    TransactionRetention {
+    /// The table forgets something that we rely on: transaction ids, or log entries that we have not seen.
+    #[error("{location} sets {property} = {value:?}: {reason}")]
+    Retention {
         /// Where.
         location: String,
-        /// The property's value.
+        /// The property.
+        property: &'static str,
+        /// Its value.
         value: String,
+        /// What could happen, and what to do.
+        reason: &'static str,
+    },
+    /// A Delta checkpoint does not say what the log says. Nothing is removed behind it.
+    #[error("the checkpoint of {location} at version {version} is not right, log entries stay: {reason}")]
+    Checkpoint {
+        /// Which table.
+        location: String,
+        /// The checkpoint's version.
+        version: u64,
+        /// What is wrong.
+        reason: String,
     },
     /// Rows of our definition do not fit the table's schema.
     #[error("the schema of {location} does not take rows of schema version {schema_version}: {}", .problems.join("; "))]
@@ -172,6 +257,16 @@ pub enum Error {
         /// Ours.
         expected: Vec<String>,
     },
+    /// The log does not reach a version that it should hold.
+    #[error("the log of {location} ends at version {}, before version {wanted}", .reached.map_or("none".to_owned(), |v| v.to_string()))]
+    LogEnds {
+        /// The table.
+        location: String,
+        /// Its newest version.
+        reached: Option<u64>,
+        /// What was asked for.
+        wanted: u64,
+    },
     /// Something in the log cannot be read.
     #[error("{location}: {reason}")]
     Corrupt {
@@ -188,6 +283,14 @@ pub enum Error {
         /// Arrow's reason.
         source: arrow::error::ArrowError,
     },
+    /// Rows that cannot be encoded.
+    #[error("encoding rows for {table}: {source}")]
+    Encode {
+        /// The table.
+        table: String,
+        /// The encoder's reason.
+        source: Box<DeltaTableError>,
+    },
     /// The settings of data files are not valid.
     #[error("data file settings: {0}")]
     FileSettings(#[source] parquet::errors::ParquetError),
@@ -200,24 +303,30 @@ impl Error {
     /// What the caller should do.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Url { .. } | Self::Settings(_) | Self::NoConditionalPut { .. } | Self::FileSettings(_) => {
-                Kind::Settings
-            }
+            Self::Url { .. }
+            | Self::Settings(_)
+            | Self::NoConditionalPut { .. }
+            | Self::NotAtomic { .. }
+            | Self::FileSettings(_) => Kind::Settings,
+            Self::Unproven(problem) => problem.kind(),
             Self::Directory { .. }
             | Self::Store { .. }
             | Self::Timeout { .. }
             | Self::Delta { .. }
             | Self::Unsettled { .. }
             | Self::LostRaces { .. } => Kind::Unavailable,
-            Self::PartlyCommitted { .. } => Kind::Stale,
+            Self::PartlyCommitted { .. } | Self::Changed { .. } => Kind::Stale,
             Self::NotOurs { .. }
             | Self::Features { .. }
-            | Self::TransactionRetention { .. }
+            | Self::Retention { .. }
+            | Self::LogRetention { .. }
+            | Self::Fenced { .. }
+            | Self::Restored { .. }
             | Self::Schema { .. }
             | Self::Partitioning { .. }
-            | Self::Rows { .. }
             | Self::Sequence(_) => Kind::Refused,
-            Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Rows { .. } | Self::Encode { .. } => Kind::Rows,
+            Self::Corrupt { .. } | Self::LogEnds { .. } | Self::Checkpoint { .. } => Kind::Corrupt,
         }
     }
 

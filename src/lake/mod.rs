@@ -3,17 +3,22 @@
 //! In flow order:
 //!
 //! - [`stores`]: the object store behind a lake's URL; [`durable`], a local one that syncs, and [`deadline`], a limit on
-//!   every call;
-//! - [`table`]: a handle per table; [`head`] is what commits know of it (version, [`definition`], our transactions);
-//! - [`data`]: sorted batches into Parquet files, uploaded and synced;
-//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long);
-//! - [`snapshot`]: the table as of a version, for queries.
+//!   every call; [`proof`]: that the store can be committed to; [`examine`]: the same at length, for people;
+//! - [`table`]: a handle per table; [`identity`] says which Delta table that is, on however many nodes; [`head`] is what commits
+//!   know of it (version, [`definition`], our transactions), read by [`lean`] without the file list;
+//! - [`data`]: sorted batches into Parquet files, uploaded and synced; [`orphans`]: the files of those that no commit refers to;
+//! - [`commit`]: those files into the table's log, exactly once ([`entry`]: the log's bytes; [`patience`]: how long), and
+//!   with them the columns that the table lacks for them ([`schema`]);
+//! - [`confirm`]: whether that log is still the table's ([`anchor`]: an entry that vouches for those behind it), without which
+//!   no row may leave our own log; [`undo`]: commits whose files are gone; [`fence`]: another process that writes as us;
+//! - [`snapshot`]: the table as of a version, for queries;
+//! - [`care`]: Delta checkpoints and log clean-up, behind the commits; [`retention`]: what the table's settings allow.
 //!
 //! The log's create-only PUT is the only coordination with other writers, and the table's own `txn` actions are the only
 //! truth about what is committed.
 //!
-//! Absent here: when to flush and what to do after a refusal (`flush`), Arrow schemas (`schema`), Delta checkpoints and
-//! log clean-up, changing a table's schema.
+//! Absent here: when to flush and what to do after a refusal (`flush`), Arrow schemas and schema versions (`schema`),
+//! compaction.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,64 +28,99 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use deltalake::logstore::{StorageConfig, default_logstore};
-use object_store::path::Path;
+use object_store::ObjectStore;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use penstock_store::TableId;
+use penstock_store::{Incarnation, NodeId, TableId};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
-use uuid::Uuid;
 
 use crate::schema::TableName;
 
+mod anchor;
 mod blocking;
+mod care;
 mod commit;
+mod confirm;
 mod data;
 mod deadline;
 mod definition;
 mod durable;
 mod entry;
 mod error;
+pub mod examine;
+mod fence;
 mod head;
+mod identity;
+mod lean;
+mod orphans;
 mod patience;
+mod proof;
+mod retention;
 mod schema;
 mod snapshot;
 mod stores;
 mod table;
 #[cfg(test)]
 mod tests;
+mod undo;
 
+pub use care::LogCare;
 pub use commit::{Commit, Committed};
-pub use data::{DataFiles, FileSettings};
+pub use data::{Announce, DataFiles, FileSettings, Uploading};
 pub use entry::app_id;
 pub use error::{Error, Kind};
+pub use orphans::{Fate, Suspect};
 pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
 
+use care::Care;
+use fence::Fence;
 use patience::Patience;
+use proof::Proof;
 use stores::Stores;
 
 /// Where the lake is, and how it is reached.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// The directory of all tables: `file:///path` or `s3://bucket/prefix`; by default `lake` in the data directory.
+    /// The directory of all tables: `file:///path`, `s3://bucket/prefix`, `az://container/prefix`,
+    /// `abfss://container@account.dfs.core.windows.net/prefix` or `gs://bucket/prefix`; by default `lake` in the data directory.
     /// (`memory:///` keeps everything in memory, for tests.)
     pub url: Option<String>,
-    /// Settings of the object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `allow_http`, and all
-    /// others that the `object_store` crate knows. What is not set comes from the `AWS_*` environment.
+    /// Settings of the object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `allow_http`, `account_name`,
+    /// `account_key`, `service_account`, and all others that the `object_store` crate knows. What is not set comes from the
+    /// `AWS_*`, `AZURE_*` or `GOOGLE_*` environment.
     /// Written out (as `Debug`) by name only.
     #[serde(serialize_with = "names_only", deserialize_with = "as_text")]
     pub storage: BTreeMap<String, String>,
     /// Limit on every call to the store; default 30s.
     #[serde(with = "humantime_serde")]
     pub call_timeout: Duration,
+    /// How long a look at a table's log is good for: a commit behind a longer pause looks first. Default 60s. Tables whose
+    /// `delta.logRetentionDuration` is not well above it are refused.
+    #[serde(with = "humantime_serde")]
+    pub head_ttl: Duration,
+    /// Versions between two Delta checkpoints of a small table; large ones get theirs less often (`lake::care` says how). Default
+    /// 20; 0 writes none, and then every open of a table reads its whole log.
+    pub checkpoint_every: u64,
+    /// Whether log entries that are older than a table's `delta.logRetentionDuration` (30 days if it says nothing) are
+    /// removed, behind a checkpoint that was read back. Default true.
+    pub clean_up: bool,
 }
+
+const HEAD_TTL: Duration = Duration::from_secs(60);
 
 impl Default for Options {
     fn default() -> Self {
-        Self { url: None, storage: BTreeMap::new(), call_timeout: Duration::from_secs(30) }
+        Self {
+            url: None,
+            storage: BTreeMap::new(),
+            call_timeout: Duration::from_secs(30),
+            head_ttl: HEAD_TTL,
+            checkpoint_every: 20,
+            clean_up: true,
+        }
     }
 }
 
@@ -91,6 +131,9 @@ impl fmt::Debug for Options {
             .field("url", &self.url)
             .field("storage", &self.storage.keys().collect::<Vec<_>>())
             .field("call_timeout", &self.call_timeout)
+            .field("head_ttl", &self.head_ttl)
+            .field("checkpoint_every", &self.checkpoint_every)
+            .field("clean_up", &self.clean_up)
             .finish()
     }
 }
@@ -125,7 +168,11 @@ fn as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 /// All tables of a lake, behind one client.
 pub struct Lake {
     stores: Stores,
+    proof: Arc<Proof>,
     patience: Patience,
+    head_ttl: Duration,
+    fence: Arc<Fence>,
+    care: Arc<Care>,
     tables: DashMap<TableId, Arc<LakeTable>>,
 }
 
@@ -141,11 +188,48 @@ impl Lake {
     /// # Errors
     /// Of kind `Settings`, or the directory could not be made.
     pub fn open(options: &Options, data_dir: &FilePath) -> Result<Self, Error> {
-        Ok(Self::over(Stores::open(options, data_dir)?, Patience::new(options.call_timeout)))
+        let lake = Self::behind(Stores::open(options, data_dir)?, Patience::new(options.call_timeout));
+        let care = Care::new(options.checkpoint_every, options.clean_up);
+        Ok(Self { head_ttl: options.head_ttl, care, ..lake })
     }
 
+    /// A lake on a store of the caller's, rooted where the URL's scheme is rooted: for stores with faults, or with delays. Nobody
+    /// cares for the logs.
+    ///
+    /// # Errors
+    /// The URL's path is not one of an object store.
+    pub fn on(url: Url, store: Arc<dyn ObjectStore>, call_timeout: Duration) -> Result<Self, Error> {
+        Ok(Self::behind(Stores::new(url, store, call_timeout)?, Patience::new(call_timeout)))
+    }
+
+    fn behind(stores: Stores, patience: Patience) -> Self {
+        let proof = Proof::open(stores.clone());
+        let (fence, care, tables) = (Arc::default(), Care::new(0, false), DashMap::new());
+        Self { stores, proof, patience, head_ttl: HEAD_TTL, fence, care, tables }
+    }
+
+    /// Says who writes, before anything is committed: from then on an entry of this start that this process did not put stops
+    /// all tables.
+    pub fn identify(&self, node: NodeId, incarnation: Incarnation) {
+        self.fence.identify(node, incarnation);
+    }
+
+    #[cfg(test)]
     fn over(stores: Stores, patience: Patience) -> Self {
-        Self { stores, patience, tables: DashMap::new() }
+        let proof = Proof::assumed(stores.clone());
+        Self { proof, ..Self::behind(stores, patience) }
+    }
+
+    #[cfg(test)]
+    fn with_care(self, care: Arc<Care>) -> Self {
+        Self { care, ..self }
+    }
+
+    /// A lake in any store, for tests of what is above it.
+    #[cfg(test)]
+    pub(crate) fn in_store(store: Arc<dyn ObjectStore>, call_timeout: Duration) -> Self {
+        let url = Url::parse("memory:///lake").expect("should be a URL");
+        Self::over(Stores::new(url, store, call_timeout).expect("should be a lake"), Patience::new(call_timeout))
     }
 
     /// The directory of all tables; ends with a slash.
@@ -176,26 +260,34 @@ impl Lake {
             store,
             durable: self.stores.durable.as_ref().map(|durable| (Arc::clone(durable), path.join("_delta_log"))),
             patience: self.patience,
+            head_ttl: self.head_ttl,
+            fence: Arc::clone(&self.fence),
+            care: Arc::clone(&self.care),
+            proof: Arc::clone(&self.proof),
         }
     }
 
-    /// Proves that the store can be written, and that it honours create-only PUTs, on which every commit relies.
+    /// Waits until no checkpoint and no clean-up runs, at most for `limit`: a process that ends has no need to cut one off. One
+    /// that is cut off does no harm. There should be no more commits.
+    pub async fn rest(&self, limit: Duration) {
+        let tables: Vec<_> = self.tables.iter().map(|table| Arc::clone(&table.caretaker)).collect();
+        let all = futures::future::join_all(tables.iter().map(|caretaker| caretaker.rest()));
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::info!("a checkpoint of a Delta log is cut off; a later commit writes it");
+        }
+    }
+
+    /// Proves that the store can be written, and that it honours create-only PUTs, on which every commit relies. Once that is proven
+    /// it is not asked again.
     ///
     /// # Errors
-    /// [`Error::NoConditionalPut`], or the store's own.
+    /// [`Error::Unproven`] with the store's own error, or with [`Error::NoConditionalPut`].
     pub async fn probe(&self) -> Result<(), Error> {
-        let path: Path = self.stores.prefix.clone().join(format!("penstock-probe-{}", Uuid::new_v4()));
-        let store = &self.stores.store;
-        let put = || store.put_opts(&path, "penstock".into(), PutOptions::from(PutMode::Create));
-        put().await.map_err(|error| Error::store("probing", &path, error))?;
-        let again = put().await;
-        let removed = store.delete(&path).await;
-        match again {
-            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                removed.map_err(|error| Error::store("removing", &path, error))
-            }
-            Ok(_) => Err(Error::NoConditionalPut { url: self.stores.url.to_string() }),
-            Err(error) => Err(Error::store("probing", &path, error)),
-        }
+        self.proof.ensure().await
+    }
+
+    /// Why nothing can be committed to any table; none if nothing is known to stand in the way.
+    pub fn problem(&self) -> Option<String> {
+        self.proof.problem().map(|problem| problem.to_string())
     }
 }

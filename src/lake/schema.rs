@@ -1,6 +1,20 @@
 //! A table's definition as a Delta schema, and whether a Delta table's schema takes rows of a definition.
+//!
+//! **Wider types.** A column's type in the table may become wider while the files that are there keep the narrower one, if
+//! every reader follows. Tried with deltalake 1.6.6 (pyarrow and DataFusion), duckdb 1.5.5 and polars 2.1, on partitioned
+//! tables with file statistics and without the table feature `typeWidening`, reading all rows and by filters on the column:
+//!
+//! | change | followed by |
+//! |---|---|
+//! | `int` to `long`, `float` to `double` | all of them |
+//! | `decimal(p,s)` to more digits, same `s` | all rows by all of them; filters for one value missed rows in deltalake |
+//! | `int` to `double` or a decimal, `long` to a decimal, a decimal to another `s`, `date` to `timestamp` | not by polars |
+//!
+//! So the first line is done, and everything else is refused: a column of another name takes the wider values. Spark was
+//! not tried; the Delta protocol asks for `typeWidening` there, which delta-rs does not write (and with it we refuse the
+//! table), so who reads with an older Spark should add a column of another name for these as well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -67,14 +81,62 @@ fn kind(column: &ColumnType) -> Value {
 }
 
 /// Why a table with these fields would not take rows of the definition; empty where it does. The table may have more
-/// columns than the rows, as long as they may be null.
+/// columns than the rows, as long as they may be null, and wider types. Columns that it is [`lacking`] and types that are
+/// too narrow in it are no reason: it gets them.
 pub(super) fn problems(spec: &TableSpec, table: &[Field]) -> Vec<String> {
     let mut problems = Vec::new();
+    let lacking: HashSet<&str> = lacking(spec, table).into_iter().map(|column| column.name.as_str()).collect();
+    for name in &lacking {
+        if let Some(twin) = table.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
+            problems
+                .push(format!("column {name:?} is {:?} in the table, and readers do not tell them apart", twin.name));
+        }
+    }
     match serde_json::from_value::<Struct>(of(spec)) {
-        Ok(ours) => compare_fields("", &ours.fields, table, &mut problems),
+        Ok(mut ours) => {
+            ours.fields.retain(|field| !lacking.contains(field.name.as_str()));
+            compare_fields("", &ours.fields, table, &mut problems);
+        }
         Err(error) => problems.push(format!("the definition has no Delta schema: {error}")),
     }
     problems
+}
+
+/// The columns of the definition that a table with these fields does not have and can get: its rows have none of them.
+pub(super) fn lacking<'a>(spec: &'a TableSpec, table: &[Field]) -> Vec<&'a ColumnSpec> {
+    let there: HashSet<&str> = table.iter().map(|field| field.name.as_str()).collect();
+    spec.columns.iter().filter(|column| column.nullable && !there.contains(column.name.as_str())).collect()
+}
+
+/// The table's schema string with the columns that it lacks behind its own, and types as wide as the definition's; none if
+/// that is what it has.
+pub(super) fn merged(spec: &TableSpec, schema_string: &str, table: &[Field]) -> Option<String> {
+    let lacking = lacking(spec, table);
+    let there: HashMap<&str, &Value> = table.iter().map(|field| (field.name.as_str(), &field.kind)).collect();
+    let is_narrow = |column: &&ColumnSpec| {
+        there.get(column.name.as_str()).is_some_and(|theirs| widens(theirs, &kind(&column.kind)))
+    };
+    let wider: HashMap<&str, Value> =
+        spec.columns.iter().filter(is_narrow).map(|column| (column.name.as_str(), kind(&column.kind))).collect();
+    if lacking.is_empty() && wider.is_empty() {
+        return None;
+    }
+    let mut schema: Value = serde_json::from_str(schema_string).ok()?;
+    let fields = schema.get_mut("fields")?.as_array_mut()?;
+    for field in fields.iter_mut() {
+        if let Some(kind) = field["name"].as_str().and_then(|name| wider.get(name)) {
+            field["type"] = kind.clone();
+        }
+    }
+    fields.extend(lacking.into_iter().map(field));
+    Some(schema.to_string())
+}
+
+/// As [`ColumnType::widens_to`], by the types' Delta names.
+fn widens(narrow: &Value, wide: &Value) -> bool {
+    [(ColumnType::Int, ColumnType::Long), (ColumnType::Float, ColumnType::Double)]
+        .iter()
+        .any(|(from, to)| from.widens_to(to) && *narrow == kind(from) && *wide == kind(to))
 }
 
 fn compare_fields(parent: &str, ours: &[Field], theirs: &[Field], problems: &mut Vec<String>) {
@@ -86,6 +148,11 @@ fn compare_fields(parent: &str, ours: &[Field], theirs: &[Field], problems: &mut
         };
         if field.nullable && !other.nullable {
             problems.push(format!("column {path:?} may be null here and not in the table"));
+        }
+        // Both ways: files may have the narrower type, and the table gets the wider one.
+        let whole_column = parent.is_empty();
+        if whole_column && (widens(&field.kind, &other.kind) || widens(&other.kind, &field.kind)) {
+            continue;
         }
         compare_kinds(&path, &field.kind, &other.kind, problems);
     }

@@ -125,22 +125,30 @@ impl Snapshots {
         let kept = self.current.lock().clone();
         let newest = match kept {
             Some(kept) => Some(self.advanced(&kept).await?),
-            None => self.load().await?,
+            None => self.load(None).await?,
         };
+        self.keep(newest, at_least)
+    }
+
+    /// The snapshot of one version, read from nothing.
+    pub(super) async fn at(&self, version: u64, at_least: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
+        let _turn = self.advance.lock().await;
+        self.keep(self.load(Some(version)).await?, at_least)
+    }
+
+    fn keep(&self, newest: Option<Arc<Snapshot>>, at_least: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
         let reached = newest.as_ref().map(|snapshot| snapshot.version());
-        if reached < at_least {
-            return Err(Error::Corrupt {
-                location: self.log_store.root_url().to_string(),
-                reason: format!("the log ends at version {reached:?}, before {at_least:?} which it held already"),
-            });
+        if let Some(wanted) = at_least.filter(|wanted| reached < Some(*wanted)) {
+            return Err(Error::LogEnds { location: self.log_store.root_url().to_string(), reached, wanted });
         }
         self.current.lock().clone_from(&newest);
         Ok(newest)
     }
 
-    /// Drops the kept snapshot, so that the next one is read from nothing.
+    /// Drops the kept snapshot, so that the next one is read from nothing: the log may not be the one it was made of.
     pub(super) fn forget(&self) {
         *self.current.lock() = None;
+        self.notes.lock().clear();
     }
 
     fn kept(&self, at_least: Option<u64>) -> Option<Arc<Snapshot>> {
@@ -148,14 +156,14 @@ impl Snapshots {
         self.current.lock().as_ref().filter(|kept| kept.version() >= at_least).cloned()
     }
 
-    async fn load(&self) -> Result<Option<Arc<Snapshot>>, Error> {
+    async fn load(&self, version: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
         // MUST BEFORE the log is opened: the other way round, a table created in between would be a log that cannot be opened and
         // is not empty, which is a damaged one. Without a table delta-rs fails in more than one way; only an empty listing says
         // that there is none.
         if self.is_empty().await? {
             return Ok(None);
         }
-        match DeltaTableState::try_new(self.log_store.as_ref(), None).await {
+        match DeltaTableState::try_new(self.log_store.as_ref(), version).await {
             Ok(state) => Ok(Some(Snapshot::new(state, Arc::clone(&self.log_store), HashMap::new()))),
             Err(DeltaTableError::NotATable(reason)) => {
                 Err(Error::Corrupt { location: self.log_store.root_url().to_string(), reason })
@@ -177,7 +185,7 @@ impl Snapshots {
         let mut state = kept.state.clone();
         if let Err(error) = state.update(self.log_store.as_ref(), None).await {
             // Clean-up may have taken the entries between; what is there now can still be read from nothing.
-            return self.load().await?.ok_or_else(|| self.failed("updating", error));
+            return self.load(None).await?.ok_or_else(|| self.failed("updating", error));
         }
         if state.version() == kept.version() {
             return Ok(Arc::clone(kept));

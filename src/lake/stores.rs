@@ -1,24 +1,30 @@
-//! From a lake's URL to an object store: `file://`, `s3://`, and `memory://` for tests.
+//! From a lake's URL to an object store: `file://`, `s3://`, `az://` (also `abfss://`), `gs://`, and `memory://` for tests.
 //!
-//! One client per lake, shared by all its tables. Its own retries are few: a commit settles its outcome itself, and a
-//! flush that failed is scheduled again with back-off, so stacked retries would only hide a failing store.
+//! - this file: which store a URL means, and a local one;
+//! - [`cloud`]: the clients of the object stores.
+//!
+//! One client per lake, shared by all its tables. Nothing is registered with delta-rs: it gets this store with each table, and
+//! DataFusion finds it by the URL's scheme and host, which are the same for all tables of a lake.
+//!
+//! Secrets belong into the settings or the environment. A URL is shown in logs, in the status and to every reader of a table's
+//! location, so one that carries any is refused, and not repeated in the refusal.
 
-use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::deadline::Deadline;
 use super::durable::{Barrier, Disk, Durable, Fsync, create_directory};
 use super::{Error, Options};
 
-const CLIENT_RETRIES: usize = 2;
+mod cloud;
+
+use cloud::Service;
 
 /// A lake's store, rooted where URLs of its scheme are rooted: at `/`, or at the bucket.
 #[derive(Debug, Clone)]
@@ -37,20 +43,31 @@ impl Stores {
         let Some(text) = &options.url else {
             return Self::local(&data_dir.join("lake"), Fsync, options.call_timeout);
         };
-        let unusable = |reason| Error::Url { url: text.clone(), reason };
-        let url = Url::parse(text).map_err(|_| unusable("it is not a URL"))?;
+        let url = Url::parse(text).map_err(|_| Error::Url { url: text.clone(), reason: "it is not a URL" })?;
+        // The user of an abfss URL is the container.
+        let user = !url.username().is_empty() && url.scheme() != "abfss";
+        let unusable = |reason| Error::Url { url: without_secrets(&url), reason };
+        if user || url.password().is_some() {
+            return Err(unusable("it carries credentials; they belong into [lake.storage] or the environment"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(unusable("it has a query; a token belongs into [lake.storage] or the environment"));
+        }
         match url.scheme() {
             "file" => {
                 let path = url.to_file_path().map_err(|()| unusable("it is not a path on this machine"))?;
                 Self::local(&path, Fsync, options.call_timeout)
             }
-            "s3" if url.host_str().is_none_or(str::is_empty) => Err(unusable("it names no bucket")),
-            "s3" => {
-                let store = s3(&url, &options.storage, options.call_timeout)?;
-                Self::new(url, Arc::new(store), options.call_timeout)
-            }
             "memory" => Self::new(url, Arc::new(InMemory::new()), options.call_timeout),
-            _ => Err(unusable("its scheme is none of file, s3 and memory")),
+            scheme => {
+                let unknown = "its scheme is none of file, s3, az, abfss, gs and memory";
+                let service = Service::of(scheme).ok_or_else(|| unusable(unknown))?;
+                if url.host_str().is_none_or(str::is_empty) {
+                    return Err(unusable("it names no bucket"));
+                }
+                let store = service.client(&url, &options.storage, options.call_timeout)?;
+                Self::new(url, store, options.call_timeout)
+            }
         }
     }
 
@@ -62,6 +79,13 @@ impl Stores {
             .map_err(|_| Error::Url { url: url.to_string(), reason: "its path is not one of an object store" })?;
         let store: Arc<dyn ObjectStore> = Arc::new(Deadline::new(store, call_timeout));
         Ok(Self { url, prefix, store, durable: None })
+    }
+
+    /// The same store, as a lake in a directory of this one.
+    pub(super) fn below(&self, directory: &str) -> Self {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}{directory}/", url.path()));
+        Self { url, prefix: self.prefix.clone().join(directory), ..self.clone() }
     }
 
     pub(super) fn local(path: &FilePath, barrier: impl Barrier, call_timeout: Duration) -> Result<Self, Error> {
@@ -81,23 +105,8 @@ impl Stores {
     }
 }
 
-fn s3(
-    url: &Url,
-    settings: &BTreeMap<String, String>,
-    call_timeout: Duration,
-) -> Result<object_store::aws::AmazonS3, Error> {
-    let mut builder = AmazonS3Builder::from_env()
-        .with_url(url.as_str())
-        .with_conditional_put(S3ConditionalPut::ETagMatch)
-        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), format!("{} ms", call_timeout.as_millis()))
-        .with_retry(RetryConfig { max_retries: CLIENT_RETRIES, retry_timeout: call_timeout, ..RetryConfig::default() });
-    let plain = |(key, value): (&String, &String)| key.contains("endpoint") && value.starts_with("http://");
-    if settings.iter().any(plain) {
-        builder = builder.with_allow_http(true);
-    }
-    for (key, value) in settings {
-        let key: AmazonS3ConfigKey = key.to_ascii_lowercase().parse().map_err(Error::Settings)?;
-        builder = builder.with_config(key, value);
-    }
-    builder.build().map_err(Error::Settings)
+/// What of a URL may be shown.
+fn without_secrets(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    format!("{}://{host}{}", url.scheme(), url.path())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deltalake::logstore::LogStoreRef;
 use object_store::ObjectStore;
@@ -11,11 +12,15 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::Error;
-use super::definition::Definition;
+use super::care::{Care, Caretaker};
 use super::durable::Durable;
-use super::entry::app_id;
-use super::head::{Head, State};
+use super::entry::{APP_PREFIX, app_id};
+use super::fence::Fence;
+use super::head::{Books, State};
+use super::identity::Identity;
+use super::lean;
 use super::patience::Patience;
+use super::proof::Proof;
 use super::snapshot::{Snapshot, Snapshots};
 use crate::schema::TableName;
 
@@ -38,30 +43,38 @@ pub(super) struct Parts {
     /// Present on a local lake, with the directory of the table's log.
     pub(super) durable: Option<(Arc<Durable>, Path)>,
     pub(super) patience: Patience,
+    /// How long a look at the head is good for.
+    pub(super) head_ttl: Duration,
+    pub(super) fence: Arc<Fence>,
+    pub(super) care: Arc<Care>,
+    /// Of the whole lake.
+    pub(super) proof: Arc<Proof>,
 }
 
 /// A handle on one Delta table. All methods may be called from many tasks; commits wait for each other.
 pub struct LakeTable {
-    pub(super) id: TableId,
-    name: TableName,
+    pub(super) identity: Arc<Identity>,
     pub(super) parts: Parts,
     /// The commit lock, around what a commit needs to know.
-    pub(super) head: tokio::sync::Mutex<State>,
+    pub(super) books: tokio::sync::Mutex<Books>,
     pub(super) snapshots: Snapshots,
     published: watch::Sender<Option<u64>>,
+    pub(super) caretaker: Arc<Caretaker>,
 }
 
 impl fmt::Debug for LakeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LakeTable({} {} at {})", self.name, self.id, self.url())
+        write!(f, "LakeTable({} {} at {})", self.identity.name(), self.identity.own(), self.url())
     }
 }
 
 impl LakeTable {
     pub(super) fn new(id: TableId, name: TableName, parts: Parts) -> Self {
         let snapshots = Snapshots::new(Arc::clone(&parts.log_store));
-        let head = tokio::sync::Mutex::new(State::Unknown);
-        Self { id, name, parts, head, snapshots, published: watch::Sender::new(None) }
+        let identity = Arc::new(Identity::new(id, name));
+        let caretaker = Caretaker::new(Arc::clone(&identity), &parts);
+        let (books, published) = (Default::default(), watch::Sender::new(None));
+        Self { identity, parts, books, snapshots, published, caretaker }
     }
 
     /// Where the table lies; ends with a slash.
@@ -73,60 +86,38 @@ impl LakeTable {
         self.parts.log_store.root_url()
     }
 
+    /// Whether to confirm costs next to nothing, so that nobody need wait for more commits to share it.
+    pub fn is_local(&self) -> bool {
+        self.parts.durable.is_some()
+    }
+
     /// The highest committed sequence of each of the node's incarnations, in the order asked for; `None` where the table
-    /// holds no rows of it. A later [`commit`](Self::commit) may move only the incarnation it is for.
+    /// holds no rows of it. A later [`commit`](Self::commit) may move only the incarnation it is for. All of it is
+    /// confirmed: the rows may leave our log.
     ///
-    /// The first contact reads the log; from then on the answer is known, unless a commit was left unsettled.
+    /// The first contact reads the log; from then on the answer is known, unless a commit was left unsettled or is not
+    /// confirmed.
     ///
     /// # Errors
-    /// The log could not be read, or the table is not one that we may append to.
+    /// The log could not be read, or the table is not one that we may append to; `Stale`, as [`confirm`](Self::confirm).
     pub async fn resolve(&self, incarnations: &[Incarnation], node: NodeId) -> Result<Vec<Option<u64>>, Error> {
-        let mut state = self.head.lock().await;
-        self.open_head(&mut state).await?;
-        let mut committed = Vec::with_capacity(incarnations.len());
-        for incarnation in incarnations {
-            committed.push(match &mut *state {
-                State::Known(head) => self.committed(head, &app_id(node, *incarnation)).await?,
-                State::Missing | State::Unknown => None,
-            });
-        }
-        Ok(committed)
+        // Whoever commits has asked this first; on a store that is not fit nothing is to be uploaded either.
+        self.parts.proof.ensure().await?;
+        let mut books = self.books.lock().await;
+        self.parts.fence.check()?;
+        self.confirmed(&mut books).await?;
+        let State::Known(head) = &books.state else { return Ok(vec![None; incarnations.len()]) };
+        Ok(incarnations.iter().map(|incarnation| head.txn(&app_id(node, *incarnation))).collect())
     }
 
-    /// Reads the head of the log, if it is not known.
-    pub(super) async fn open_head(&self, state: &mut State) -> Result<(), Error> {
-        if !matches!(state, State::Unknown) {
-            return Ok(());
-        }
-        let Some(snapshot) = self.snapshots.get(None).await? else {
-            *state = State::Missing;
-            return Ok(());
-        };
-        let location = self.url().as_str();
-        let definition = definition(location, &snapshot)?;
-        if let Err(refused) = definition.check_table(location, self.id) {
-            self.snapshots.forget();
-            return Err(refused);
-        }
-        // MUST BEFORE anybody believes the log: an entry that a killed process left visible may still be lost with the
-        // power, and the rows it covers would be dropped from our log as committed.
-        self.settle().await?;
-        self.publish(snapshot.version());
-        *state = State::Known(Box::new(Head::new(snapshot.version(), definition, false)));
-        Ok(())
-    }
-
-    /// Where an application id stands at the head.
-    pub(super) async fn committed(&self, head: &mut Head, app: &str) -> Result<Option<u64>, Error> {
-        if let Some(known) = head.txn(app) {
-            return Ok(known);
-        }
-        let sequence = match self.snapshots.get(Some(head.version)).await? {
-            Some(snapshot) => snapshot.txn(app).await?,
-            None => None,
-        };
-        head.learn(app, sequence);
-        Ok(sequence)
+    /// Every application id of the node that the table holds rows of, whatever start, with its sequence. As of the head;
+    /// nothing before first contact.
+    pub async fn standings(&self, node: NodeId) -> Vec<(String, u64)> {
+        let books = self.books.lock().await;
+        let State::Known(head) = &books.state else { return Vec::new() };
+        let prefix = format!("{APP_PREFIX}{node}/");
+        let ours = head.txns().filter(|(app, _)| app.starts_with(&prefix));
+        ours.map(|(app, sequence)| (app.clone(), sequence)).collect()
     }
 
     /// Makes what is visible in the log durable, where the store does not do that itself.
@@ -135,8 +126,8 @@ impl LakeTable {
         durable.settle(log).await.map_err(|error| Error::store("syncing", log, error))
     }
 
-    /// The newest version known to hold everything that was reported committed; only grows. `None` before first contact,
-    /// and while the table has no log.
+    /// The newest version known to hold everything that was confirmed. `None` before first contact, and while the table has
+    /// no log. Grows, as long as nobody takes versions away: a table that was dropped or set back begins again.
     pub fn published(&self) -> Option<u64> {
         *self.published.borrow()
     }
@@ -146,7 +137,10 @@ impl LakeTable {
         self.published.subscribe()
     }
 
+    /// MUST AFTER the version is confirmed: with a checkpoint over a commit that turns out to be in a hole, or in a table that
+    /// was made anew without its files, the commit could not be taken back.
     pub(super) fn publish(&self, version: u64) {
+        self.caretaker.committed(version);
         self.published.send_if_modified(|published| {
             let newer = *published < Some(version);
             if newer {
@@ -156,6 +150,11 @@ impl LakeTable {
         });
     }
 
+    /// The log was replaced: what was published is not in it.
+    pub(super) fn republish(&self, version: Option<u64>) {
+        self.published.send_replace(version);
+    }
+
     /// A snapshot no older than `at_least`: the kept one where that is enough, without a call to the store. With `None`
     /// the log is listed and the newest version returned, other writers' commits included. `None` if the table has no
     /// log yet.
@@ -163,14 +162,37 @@ impl LakeTable {
     /// # Errors
     /// The log could not be read, or the table there is not ours.
     pub async fn snapshot(&self, at_least: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
-        let Some(snapshot) = self.snapshots.get(at_least).await? else { return Ok(None) };
-        let found = snapshot.eager().metadata().id();
-        if found.parse::<uuid::Uuid>() != Ok(self.id.0) {
+        let found = match self.newest(at_least).await {
+            // A version that was confirmed is gone: somebody has set the table back, or made it anew. What is there now is
+            // the table; to ask for the version again would fail for ever.
+            Err(Error::LogEnds { reached, .. }) if at_least <= self.published() => {
+                self.snapshots.forget();
+                let found = self.newest(None).await?;
+                tracing::warn!(table = %self.url(), reached, published = at_least, "the log was set back by somebody else");
+                self.republish(found.as_ref().map(|snapshot| snapshot.version()));
+                found
+            }
+            found => found?,
+        };
+        let Some(snapshot) = found else { return Ok(None) };
+        let metadata = snapshot.eager().metadata();
+        if let Err(refused) = self.identity.accept(self.url().as_str(), metadata.id(), metadata.name()) {
             self.snapshots.forget();
-            let location = self.url().to_string();
-            return Err(Error::NotOurs { location, found: found.to_owned(), expected: self.id });
+            return Err(refused);
         }
         Ok(Some(snapshot))
+    }
+
+    /// The newest version that can be read: delta-rs reads no log that has a gap, and a PUT into a hole leaves one until it is
+    /// removed.
+    async fn newest(&self, at_least: Option<u64>) -> Result<Option<Arc<Snapshot>>, Error> {
+        match self.snapshots.get(at_least).await {
+            Err(error @ Error::Delta { .. }) => match lean::end_before_gap(&self.parts).await? {
+                Some(version) => self.snapshots.at(version, at_least).await,
+                None => Err(error),
+            },
+            found => found,
+        }
     }
 
     /// How large the table is.
@@ -184,12 +206,4 @@ impl LakeTable {
         let files = u64::try_from(snapshot.files()).unwrap_or(u64::MAX);
         Ok(Stats { version: Some(snapshot.version()), files, rows: snapshot.rows() })
     }
-}
-
-fn definition(location: &str, snapshot: &Snapshot) -> Result<Definition, Error> {
-    let corrupt =
-        |error: serde_json::Error| Error::Corrupt { location: location.to_owned(), reason: error.to_string() };
-    let protocol = serde_json::to_value(snapshot.eager().protocol()).and_then(serde_json::from_value);
-    let metadata = serde_json::to_value(snapshot.eager().metadata()).and_then(serde_json::from_value);
-    Definition::new(location, protocol.map_err(corrupt)?, metadata.map_err(corrupt)?)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
@@ -55,9 +55,23 @@ impl PinnedProvider {
             .await?;
         let stored = delta.schema();
         let projection: Vec<usize> = wanted.fields().iter().filter_map(|f| stored.index_of(f.name()).ok()).collect();
-        let scan = delta.scan(state, Some(&projection), filters, limit).await?;
+        // A column that the table does not have yet, or in a narrower type, says nothing about files: it is asked above the scan.
+        let same = |name: &str| match (stored.field_with_name(name), self.schema.field_with_name(name)) {
+            (Ok(theirs), Ok(ours)) => {
+                theirs.data_type().equals_datatype(ours.data_type()) || !is_number(ours.data_type())
+            }
+            _ => false,
+        };
+        let known = |filter: &&Expr| filter.column_refs().iter().all(|column| same(column.name()));
+        let filters: Vec<Expr> = filters.iter().filter(known).cloned().collect();
+        let scan = delta.scan(state, Some(&projection), &filters, limit).await?;
         fit(scan, wanted).map(Some)
     }
+}
+
+/// Of the types that are stored, the ones that may become wider. (Text and dates come back as views and dictionaries.)
+fn is_number(kind: &DataType) -> bool {
+    matches!(kind, DataType::Int64 | DataType::Float64)
 }
 
 /// Gives a scan the names, order and types of `wanted`: readers may deliver views and dictionaries, or lack a column.

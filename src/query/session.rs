@@ -91,7 +91,7 @@ impl Sessions {
             statement = state.sql_to_statement(SHOW_TABLES, &dialect).map_err(invalid)?;
         }
         let references = state.resolve_table_references(&statement).map_err(invalid)?;
-        let unflushed = Unflushed::pin(&self.store, self.tables(&references));
+        let unflushed = Unflushed::pin(&self.store, &self.registry, self.tables(&references));
         let pinned = unflushed.with_snapshots(&self.lake, self.store.node()).await?;
         let names: Arc<dyn CatalogProvider> = Arc::new(Names::new(&self.registry, pinned));
         context.register_catalog(CATALOG, names);

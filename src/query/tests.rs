@@ -19,6 +19,7 @@ use crate::lake::{self, Commit, FileSettings, Lake};
 use crate::schema::arrow::{arrow_schema, with_partition};
 use crate::schema::payload::{self, ENCODING_IPC};
 use crate::schema::registry::{Registry, Table};
+use crate::schema::versions::Change;
 use crate::schema::{ColumnSpec, EventTime, TableSpec};
 
 const DAY: i64 = 86_400_000_000;
@@ -62,12 +63,34 @@ impl Kit {
             bucket_seconds: 86_400,
             partition: Some("date".into()),
             sort: vec![],
+            history: vec![],
         };
         let id = TableId(Uuid::new_v4());
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();
         let define = self.store.define(Define { table: id, schema_version: 1, body }).expect("should be a definition");
         define.wait().await.expect("should define");
         self.registry.insert(Table { id, spec })
+    }
+
+    /// Gives the table more columns or wider types, as [`table`](Self::table) takes them.
+    pub async fn extend(&self, table: &Table, columns: &str) -> Arc<Table> {
+        let mut wanted = table.spec.clone();
+        for column in columns.split(';').map(|text| {
+            let (name, kind) = text.trim().split_once(' ').expect("should be a name and a type");
+            ColumnSpec { name: name.to_owned(), kind: kind.parse().expect("should be a type"), nullable: true }
+        }) {
+            match wanted.columns.iter_mut().find(|there| there.name == column.name) {
+                Some(there) => *there = column,
+                None => wanted.columns.push(column),
+            }
+        }
+        let Change::Next(spec) = table.spec.change_to(&wanted) else { panic!("should be a change") };
+        let spec = *spec;
+        let body = serde_json::to_vec(&spec).expect("should be JSON").into();
+        let define = Define { table: table.id, schema_version: spec.schema_version, body };
+        let define = self.store.define(define).expect("should be a definition");
+        define.wait().await.expect("should define");
+        self.registry.advance(Table { id: table.id, spec }).expect("should be known")
     }
 
     /// Appends rows, given as JSON without their `ts`, to a day since 1970.
@@ -81,7 +104,7 @@ impl Kit {
         let batch = reader.next().expect("should have rows").expect("should be rows");
         let slice = SliceInput {
             table: table.id,
-            schema_version: 1,
+            schema_version: table.spec.schema_version,
             encoding: ENCODING_IPC,
             bucket: Bucket { start: day * DAY, width: DAY },
             rows: u32::try_from(batch.num_rows()).expect("should fit"),
@@ -92,8 +115,8 @@ impl Kit {
         self.store.append(vec![slice]).expect("should be a record").wait().await.expect("should append");
     }
 
-    /// Seals what is open and commits it to Delta. The rows stay in the store as well.
-    pub async fn commit(&self, table: &Table) -> penstock_store::Commit {
+    /// Seals what is open and puts it into the Delta log, where it is not confirmed yet. The rows stay in the store.
+    pub async fn land(&self, table: &Table) -> penstock_store::Commit {
         let lake_table = self.lake.table(table.id, &table.spec.name);
         let (mut batches, mut sequences) = (Vec::new(), Vec::new());
         for view in self.store.view(table.id).generations {
@@ -104,7 +127,8 @@ impl Kit {
             let seal = self.store.seal(table.id, generation.bucket, generation.first_lsn).wait().await;
             sequences.extend(seal.expect("should seal").map(|s| s.seal.sequence));
             for slice in view.slices().expect("should be readable") {
-                let batch = payload::decode(slice.encoding, &slice.payload, &arrow_schema(&table.spec));
+                let (schema, version) = (arrow_schema(&table.spec), slice.schema_version);
+                let batch = payload::decode_as(&table.spec, &schema, version, slice.encoding, &slice.payload);
                 batches.push(with_partition(&table.spec, &batch.expect("should decode"), generation.bucket));
             }
         }
@@ -114,6 +138,13 @@ impl Kit {
         let commit = Commit { node, incarnation, first_sequence, sequence, spec: &table.spec, adds: &files.adds };
         let version = lake_table.commit(commit).await.expect("should commit").version;
         penstock_store::Commit { table: table.id, incarnation, sequence, version }
+    }
+
+    /// The same, and it is confirmed. The rows stay in the store as well.
+    pub async fn commit(&self, table: &Table) -> penstock_store::Commit {
+        let landed = self.land(table).await;
+        self.lake.table(table.id, &table.spec.name).confirm().await.expect("should confirm");
+        landed
     }
 
     /// The same, and the rows leave the store.

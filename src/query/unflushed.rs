@@ -121,7 +121,8 @@ struct Unreadable {
 }
 
 fn decode(spec: &TableSpec, plain: &SchemaRef, bucket: Bucket, slice: &Slice) -> Result<RecordBatch> {
-    let batch = payload::decode(slice.encoding, &slice.payload, plain).map_err(|source| {
+    let batch = payload::decode_as(spec, plain, slice.schema_version, slice.encoding, &slice.payload);
+    let batch = batch.map_err(|source| {
         DataFusionError::External(Box::new(Unreadable { table: spec.name.clone(), lsn: slice.lsn, source }))
     })?;
     Ok(with_partition(spec, &batch, bucket))

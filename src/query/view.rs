@@ -13,7 +13,7 @@ use penstock_store::{GenerationView, NodeId, Store, TableView};
 
 use super::Error;
 use crate::lake::{self, Lake, Snapshot};
-use crate::schema::registry::Table;
+use crate::schema::registry::{Registry, Table};
 
 /// One table as a query sees it.
 #[derive(Debug, Clone)]
@@ -31,8 +31,14 @@ pub struct Unflushed(Vec<(Arc<Table>, TableView)>);
 
 impl Unflushed {
     /// Pins the unflushed rows of these tables.
-    pub fn pin(store: &Store, tables: Vec<Arc<Table>>) -> Self {
-        Self(tables.into_iter().map(|table| (Arc::clone(&table), store.view(table.id))).collect())
+    pub fn pin(store: &Store, registry: &Registry, tables: Vec<Arc<Table>>) -> Self {
+        let pin = |table: Arc<Table>| {
+            let view = store.view(table.id);
+            // MUST AFTER the view: it may hold rows of a schema version that the table got since it was looked up, and only a
+            // definition of that version can read them.
+            (registry.by_id(table.id).unwrap_or(table), view)
+        };
+        Self(tables.into_iter().map(pin).collect())
     }
 
     /// Adds the snapshots, and drops what they contain. It consumes the first half, so that nothing is pinned the other way round.

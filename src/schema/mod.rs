@@ -4,6 +4,7 @@
 //!
 //! - [`name`]: `namespace.table`, the one spelling used in URLs, SQL, paths and logs;
 //! - [`spec`]: a table's definition: columns, event time, bucket width, partition, sort order;
+//! - [`versions`]: what a definition may become, and what it was;
 //! - [`registry`]: the tables of this node, by name and by id;
 //! - [`arrow`]: the definition as an Arrow schema, with and without the derived `date` column;
 //! - [`time`]: the bucket an event time belongs to;
@@ -19,6 +20,7 @@ pub mod payload;
 pub mod registry;
 pub mod spec;
 pub mod time;
+pub mod versions;
 
 #[cfg(test)]
 pub(crate) mod tests;

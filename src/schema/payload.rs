@@ -8,14 +8,18 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, new_null_array};
+use arrow::compute::cast;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
 use arrow::ipc::{MessageHeader, MetadataVersion};
 use bytes::Bytes;
 
+use super::TableSpec;
+use super::arrow::arrow_schema;
 use super::ipc::{IpcError, IpcLimits, Message, Split, read_batch};
 
 /// One Arrow IPC record batch message without its schema.
@@ -32,7 +36,15 @@ pub enum PayloadError {
     /// The bytes are not what the encoding and the schema say.
     #[error("the payload of a slice is damaged or of another schema version: {0}")]
     Damaged(#[from] IpcError),
-    /// The batch cannot be encoded.
+    /// Acknowledged under a schema version that the definition at hand does not know.
+    #[error("rows of schema version {version}, and the definition at hand is of version {newest}")]
+    UnknownVersion {
+        /// The rows'.
+        version: u32,
+        /// The definition's.
+        newest: u32,
+    },
+    /// The batch cannot be encoded, or not be brought to a newer schema version.
     #[error("rows cannot be encoded: {0}")]
     Encode(#[source] ArrowError),
 }
@@ -62,6 +74,33 @@ pub fn decode(encoding: u8, payload: &Bytes, schema: &SchemaRef) -> Result<Recor
         return Err(PayloadError::UnknownEncoding(encoding));
     }
     Ok(decode_message(payload, schema)?)
+}
+
+/// Decodes a payload that was acknowledged under any schema version of a table, as rows of the definition: `schema` is its
+/// Arrow schema. Columns that came later are null, types that became wider hold the same values.
+///
+/// # Errors
+/// As [`decode`], or the version is newer than the definition.
+pub fn decode_as(
+    spec: &TableSpec,
+    schema: &SchemaRef,
+    version: u32,
+    encoding: u8,
+    payload: &Bytes,
+) -> Result<RecordBatch, PayloadError> {
+    let newest = spec.schema_version;
+    if version == newest {
+        return decode(encoding, payload, schema);
+    }
+    let then = spec.at(version).ok_or(PayloadError::UnknownVersion { version, newest })?;
+    let older = decode(encoding, payload, &arrow_schema(&then))?;
+    let filled = schema.fields().iter().enumerate().map(|(at, field)| match older.columns().get(at) {
+        Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
+        Some(narrower) => cast(narrower, field.data_type()),
+        None => Ok(new_null_array(field.data_type(), older.num_rows())),
+    });
+    let filled = filled.collect::<Result<Vec<_>, ArrowError>>().map_err(PayloadError::Encode)?;
+    RecordBatch::try_new(Arc::clone(schema), filled).map_err(PayloadError::Encode)
 }
 
 fn decode_message(payload: &Bytes, schema: &SchemaRef) -> Result<RecordBatch, IpcError> {

@@ -8,7 +8,7 @@ use penstock_store::TableId;
 
 use super::{TableName, TableSpec};
 
-/// A table and its newest definition.
+/// A table and its newest definition, which says how rows of every version are read.
 #[derive(Debug)]
 pub struct Table {
     /// Never reused.
@@ -17,7 +17,7 @@ pub struct Table {
     pub spec: TableSpec,
 }
 
-/// Name to table, id to table. Read by many threads, written when a table is made.
+/// Name to table, id to table. Read by many threads, written when a table is made or gets columns.
 #[derive(Debug, Default)]
 pub struct Registry {
     by_name: DashMap<TableName, Arc<Table>>,
@@ -36,6 +36,22 @@ impl Registry {
                 table
             }
         }
+    }
+
+    /// Makes a later definition of a table known; an older one, or one of a table that is not known, changes nothing. Returns the
+    /// table as it is known now.
+    pub fn advance(&self, table: Table) -> Option<Arc<Table>> {
+        let mut by_id = self.by_id.get_mut(&table.id)?;
+        if by_id.spec.schema_version < table.spec.schema_version {
+            let newer = Arc::new(table);
+            *by_id = Arc::clone(&newer);
+            drop(by_id);
+            // MUST AFTER: rows are accepted under what the name says, and read under what the id says, which has to know at
+            // least as much.
+            self.by_name.insert(newer.spec.name.clone(), Arc::clone(&newer));
+            return Some(newer);
+        }
+        Some(Arc::clone(&by_id))
     }
 
     /// The table of this name.

@@ -1,7 +1,7 @@
 //! A table's definition. Its JSON form is what the HTTP API shows, what the catalog stores and what the log's
 //! Define records carry, so that the log alone says how its rows are to be read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -136,6 +136,26 @@ pub struct TableSpec {
     pub partition: Option<String>,
     /// Rows of a file are sorted by these columns, then by event time.
     pub sort: Vec<String>,
+    /// The earlier schema versions, version 1 first. So the newest definition says how rows of every version are to be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Earlier>,
+}
+
+/// What an earlier schema version had otherwise than the one behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Its number of columns: they are only ever added, and behind those that are there.
+    pub columns: u32,
+    /// Columns whose type became wider with the next version, and what it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub types: BTreeMap<String, ColumnType>,
+}
+
+impl Earlier {
+    /// A version of so many columns, and no other types.
+    pub fn of(columns: u32) -> Self {
+        Self { columns, types: BTreeMap::new() }
+    }
 }
 
 /// Why a definition is refused.
@@ -199,6 +219,9 @@ pub enum SpecError {
     /// A bucket that would span two dates.
     #[error("a bucket of {0} s does not divide a day; use for example 5m, 15m, 1h, 6h or 1d")]
     BucketWidth(u64),
+    /// A history that the columns do not bear out.
+    #[error("the history of schema versions is not one of columns that were added: {0:?}")]
+    History(Vec<Earlier>),
     /// A time unit that is none.
     #[error("{0:?} is not a time unit; use s, ms, us or ns")]
     TimeUnit(String),
@@ -228,11 +251,6 @@ impl TableSpec {
         name
     }
 
-    /// Whether two definitions describe the same table, whatever their schema version number.
-    pub fn same_definition(&self, other: &Self) -> bool {
-        Self { schema_version: 0, ..self.clone() } == Self { schema_version: 0, ..other.clone() }
-    }
-
     /// Checks everything a definition promises to the stages behind it.
     pub fn validate(&self) -> Result<(), SpecError> {
         if self.columns.is_empty() {
@@ -251,6 +269,11 @@ impl TableSpec {
         }
         if self.bucket_seconds == 0 || !DAY_SECONDS.is_multiple_of(self.bucket_seconds) {
             return Err(SpecError::BucketWidth(u64::from(self.bucket_seconds)));
+        }
+        let known = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
+        let counts = || self.history.iter().map(|earlier| earlier.columns);
+        if !counts().is_sorted() || counts().any(|count| count == 0 || count > known) {
+            return Err(SpecError::History(self.history.clone()));
         }
         self.validate_roles(&seen)
     }

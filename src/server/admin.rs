@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::body::Small;
 use super::reply::{ApiError, json};
-use crate::engine::Engine;
 use crate::engine::status::Checkpointed;
+use crate::engine::{Decision, Engine};
 use crate::schema::TableName;
 use crate::telemetry::metrics::CONTENT_TYPE;
 
@@ -26,11 +26,13 @@ struct FlushRequest {
     tables: Option<Vec<TableName>>,
     #[serde(with = "humantime_serde")]
     timeout: Duration,
+    /// For tables that are refused because the data directory is an older copy: "keep" or "drop".
+    doubt: Option<Decision>,
 }
 
 impl Default for FlushRequest {
     fn default() -> Self {
-        Self { tables: None, timeout: Duration::from_secs(60) }
+        Self { tables: None, timeout: Duration::from_secs(60), doubt: None }
     }
 }
 
@@ -53,7 +55,7 @@ pub async fn flush(State(engine): State<Arc<Engine>>, Small(body): Small) -> Res
     };
     let before: Vec<u64> = tables.iter().map(|t| engine.rows_flushed(t.id)).collect();
     let ids: Vec<_> = tables.iter().map(|t| t.id).collect();
-    engine.flush(&ids, request.timeout.min(MAX_FLUSH_WAIT)).await?;
+    engine.flush_deciding(&ids, request.timeout.min(MAX_FLUSH_WAIT), request.doubt).await?;
     let done: Vec<_> = tables
         .iter()
         .zip(before)

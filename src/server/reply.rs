@@ -202,15 +202,26 @@ impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         let message = error.to_string();
         match error {
-            CreateError::Differs(_) => Self::new(StatusCode::CONFLICT, "table_differs", message)
-                .help("GET /v1/tables/{table} shows its definition; use it as it is or choose another name"),
+            CreateError::Differs { .. } => Self::new(StatusCode::CONFLICT, "table_differs", message).help(
+                "GET /v1/tables/{table} shows its definition; declare that with nullable columns added, or choose another name",
+            ),
             CreateError::Spec(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_definition", message),
             CreateError::Log(error) => error.into(),
-            CreateError::Catalog(catalog::Error::Database(_)) => {
-                tracing::warn!(error = message, "a table was not made");
+            CreateError::Catalog(error) => error.into(),
+            CreateError::Json(_) => internal(message),
+        }
+    }
+}
+
+impl From<catalog::Error> for ApiError {
+    fn from(error: catalog::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            catalog::Error::Database(_) => {
+                tracing::warn!(error = message, "the catalog did not answer");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "catalog_unavailable", message).retry_after(SHORTLY)
             }
-            CreateError::Catalog(_) | CreateError::Json(_) => internal(message),
+            _ => internal(message),
         }
     }
 }
@@ -257,7 +268,7 @@ impl From<lake::Error> for ApiError {
             lake::Kind::Unavailable | lake::Kind::Stale => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "lake_unavailable", message).retry_after(SHORTLY)
             }
-            lake::Kind::Refused | lake::Kind::Settings | lake::Kind::Corrupt => {
+            lake::Kind::Refused | lake::Kind::Settings | lake::Kind::Corrupt | lake::Kind::Rows => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "lake_refused", message)
             }
         }

@@ -11,6 +11,7 @@ use super::body::Small;
 use super::reply::{ApiError, json};
 use crate::engine::Engine;
 use crate::ingest::declare::Declaration;
+use crate::ingest::post::Declared;
 use crate::schema::TableName;
 
 /// What the path says where a table's name belongs.
@@ -40,8 +41,8 @@ pub async fn declare(
     let spec = declaration
         .into_spec(name)
         .map_err(|e| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_definition", e.to_string()))?;
-    let (table, created) = engine.ingest().declare(spec).await?;
-    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let (table, declared) = engine.ingest().declare(spec).await?;
+    let status = if declared == Declared::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json(status, &table.spec))
 }
 
@@ -66,6 +67,7 @@ pub async fn show(State(engine): State<Arc<Engine>>, Named(table): Named) -> Res
             "delta_rows": stats.rows,
             "delta_files": stats.files,
             "unflushed_rows": engine.unflushed_rows(table.id),
+            "schema_versions": engine.schema_versions(table.id).await?,
         }),
     ))
 }

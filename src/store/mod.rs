@@ -44,9 +44,10 @@ pub mod tools;
 pub mod types;
 pub mod wal;
 
+pub use bucket::dirty::SealProgress;
 pub use bucket::producer::ProducerLimits;
 pub use bucket::state::TableSummary;
-pub use bucket::{Generation, GenerationView, Part, Sealed, Slice, TableUsage, TableView};
+pub use bucket::{Generation, GenerationView, Part, SealHistory, Sealed, Slice, TableUsage, TableView};
 pub use checkpoint::lanes::Barrier;
 pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::bucket::Sealed;
 use crate::bucket::state::TableSummary;
-use crate::bucket::{PARTS, TableUsage, TableView};
+use crate::bucket::{PARTS, SealHistory, TableUsage, TableView};
 use crate::checkpoint::checkpointer::{self, Checkpointer};
 use crate::checkpoint::lanes::{self, Lanes};
 use crate::checkpoint::moving::Identity;
@@ -310,6 +310,11 @@ impl Store {
     /// Pins the unflushed rows of a table as they are now: everything acknowledged before, nothing that a crash could take back.
     pub fn view(&self, table: TableId) -> TableView {
         self.shard(table).state.read().view(table)
+    }
+
+    /// What is remembered of the starts that sealed rows of a table, this one included.
+    pub fn seal_history(&self, table: TableId) -> SealHistory {
+        self.shard(table).state.read().seal_history(table)
     }
 
     /// What a table has waiting for Delta, to be read again and again; none if the log does not know the table.

@@ -22,13 +22,14 @@ const ROUNDS: usize = 8;
 const FIRST_SECOND: i64 = 1_772_402_400;
 
 /// Small figures, so that a round of a second seals, commits, rolls and recycles.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("store.segment", "1MiB"),
     ("store.group", "256KiB"),
     ("flush.max_age", "200ms"),
     ("flush.min_age", "50ms"),
     ("flush.seal_bytes", "96KiB"),
     ("flush.parallelism", "3"),
+    ("flush.orphan_age", "0s"),
     ("flush.shutdown_timeout", "10s"),
 ];
 
@@ -282,9 +283,11 @@ async fn drain_and_compare(launch: &Launch, data: &Path, ledger: &Ledger) {
         assert_eq!(shown["unflushed_rows"], 0, "{shown}");
         locations.push((table, shown["location"].as_str().expect("should be a URL").to_owned(), shown));
     }
+    until_swept(&server).await;
     let log = server.stop().await;
     for (table, location, shown) in locations {
         let disk = delta::read(&location).await.expect("should be a Delta table");
+        check_orphans(&location, &disk);
         ledger.check(table, &disk.longs("id"), "Delta on disk");
         disk.check_dates("ts");
         assert_eq!(shown["delta_rows"], disk.rows(), "{table}");
@@ -301,6 +304,29 @@ async fn drain_and_compare(launch: &Launch, data: &Path, ledger: &Ledger) {
         .collect();
     assert!(positions.iter().any(|p| *p > 1 << 20), "no segment was left behind: {positions:?}");
     assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Until it is known of every file that was uploaded whether it is in a commit.
+async fn until_swept(server: &Server) {
+    for _ in 0..300 {
+        let status = server.status().await;
+        if status["flush"]["open_uploads"] == 0 {
+            println!("{} orphans removed by the last server", status["flush"]["orphans_removed"]);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("uploads are not decided: {}", server.status().await["flush"]);
+}
+
+/// The table's directory has the files that the log names, and no others, however its writers were killed.
+fn check_orphans(location: &str, disk: &delta::OnDisk) {
+    let root = url::Url::parse(location).expect("should be a URL").to_file_path().expect("should be local");
+    let named: BTreeSet<_> = disk.files.iter().map(|(path, _)| root.join(path)).collect();
+    let there = kit::files(&root).into_iter().map(|(path, _)| path);
+    let data: BTreeSet<_> = there.filter(|path| !path.starts_with(root.join("_delta_log"))).collect();
+    let orphans: Vec<_> = data.difference(&named).collect();
+    assert!(orphans.is_empty(), "{location} has files that no commit refers to: {orphans:?}");
 }
 
 #[test]

@@ -5,20 +5,30 @@
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
+//! - `replaced`: what others do to our tables and our data directory;
+//! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
 //! - `cli`: the other commands; `metrics`: what is scraped; `imports`: who may import whom.
 
 mod admission;
 mod cli;
 mod crash;
 mod directory;
+mod doctor;
 mod drain;
+mod evolve;
+mod failpoints;
 mod formats;
 mod freshness;
 mod imports;
 mod input;
 mod kit;
+mod log_care;
 mod metrics;
+mod nodes;
 mod readers;
+mod replaced;
 mod restart;
 mod s3;
+mod soak;
+mod stores;
 mod tools;

@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::kit::{self, Launch, NDJSON, Server, python};
 
-const KEY_ID: &str = "AKIATESTKEYID";
-const SECRET: &str = "very/secret+value";
-const BUCKET: &str = "telemetry";
+pub const KEY_ID: &str = "AKIATESTKEYID";
+pub const SECRET: &str = "very/secret+value";
+pub const BUCKET: &str = "telemetry";
 
 /// An object store; killed when dropped.
-struct Store {
+pub struct Store {
     child: Child,
     port: u16,
 }
@@ -25,14 +25,14 @@ impl Drop for Store {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("should find a free port");
     listener.local_addr().expect("should have an address").port()
 }
 
 impl Store {
     /// Starts it on a port and makes the bucket.
-    async fn start(program: &str, port: u16) -> Self {
+    pub async fn start(program: &str, port: u16) -> Self {
         let mut command = Command::new(program);
         command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -48,8 +48,16 @@ impl Store {
         store
     }
 
-    fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         endpoint(self.port)
+    }
+
+    /// The keys that are there.
+    pub async fn keys(&self) -> Vec<String> {
+        let listed = kit::server::client().get(format!("{}/{BUCKET}?list-type=2", self.endpoint())).send().await;
+        let text = listed.expect("should list").text().await.expect("should be text");
+        let keys = text.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
+        keys.map(|(key, _)| key.to_owned()).collect()
     }
 }
 
@@ -149,7 +157,13 @@ async fn an_outage_of_the_object_store_ends_without_a_restart() {
     let Some(program) = python::with(&["deltalake", "pyarrow", "moto", "flask"]) else { return };
     let port = free_port();
     let dir = kit::directory();
-    let settings = [("admission.max_unflushed", "64KiB"), ("flush.max_age", "200ms"), ("lake.call_timeout", "2s")];
+    let settings = [
+        ("admission.max_unflushed", "64KiB"),
+        ("admission.table_share", "1.0"),
+        ("admission.namespace_share", "1.0"),
+        ("flush.max_age", "200ms"),
+        ("lake.call_timeout", "2s"),
+    ];
     let server = launch(dir.path(), port).set_all(&settings).start().await;
     let mut acked = 0;
     loop {

@@ -13,10 +13,13 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::error::root_cause;
+use crate::engine::Decision;
 use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
 
-pub use crate::engine::status::{Checkpoint, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus};
+pub use crate::engine::status::{
+    Checkpoint, Flush, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus,
+};
 
 mod reply;
 mod stream;
@@ -204,8 +207,18 @@ impl Client {
 
     /// Flushes the tables named, or all of them, and waits for the Delta commits at most `timeout`.
     pub async fn flush(&self, tables: Option<&[TableName]>, timeout: Duration) -> Result<Vec<FlushedTable>, Error> {
+        self.flush_deciding(tables, timeout, None).await
+    }
+
+    /// The same, and says what is to become of rows that are in doubt because the data directory is an older copy.
+    pub async fn flush_deciding(
+        &self,
+        tables: Option<&[TableName]>,
+        timeout: Duration,
+        doubt: Option<Decision>,
+    ) -> Result<Vec<FlushedTable>, Error> {
         let text = humantime::format_duration(timeout).to_string();
-        let body = encode(&reply::FlushRequest { tables, timeout: &text });
+        let body = encode(&reply::FlushRequest { tables, timeout: &text, doubt });
         let request = self.http.post(self.at("v1/flush")?).header(CONTENT_TYPE, "application/json").body(body);
         // The server's own limit comes first, so that its answer and not our impatience is shown.
         let reply: reply::Flushed = self.call(request.timeout(timeout + CONNECT_TIMEOUT)).await?;

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{ColumnSpec, TableName, TableSpec, TimeUnit};
+use crate::engine::Decision;
+use crate::schema::{ColumnSpec, EventTime, TableName, TableSpec, TimeUnit};
 
 /// Body of `PUT /v1/tables/{table}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,6 +22,26 @@ pub struct CreateTable {
     pub partition: bool,
     /// Columns that rows of a file are sorted by.
     pub sort: Vec<String>,
+}
+
+impl CreateTable {
+    /// The declaration that stands for a definition.
+    pub fn of(spec: &TableSpec) -> Self {
+        let receipt =
+            |column: &&ColumnSpec| matches!(&spec.event_time, EventTime::Receipt { column: c } if *c == column.name);
+        let (event_time, event_time_unit) = match &spec.event_time {
+            EventTime::Column { name, unit } => (Some(name.clone()), *unit),
+            EventTime::Receipt { .. } => (None, None),
+        };
+        Self {
+            columns: spec.columns.iter().filter(|column| !receipt(column)).cloned().collect(),
+            event_time,
+            event_time_unit,
+            bucket: Some(format!("{}s", spec.bucket_seconds)),
+            partition: spec.partition.is_some(),
+            sort: spec.sort.clone(),
+        }
+    }
 }
 
 /// Answer to `GET /v1/tables`.
@@ -60,6 +81,9 @@ pub struct Appended {
 pub struct FlushRequest<'a> {
     pub tables: Option<&'a [TableName]>,
     pub timeout: &'a str,
+    /// Left out where nothing is decided: an older server knows no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Decision>,
 }
 
 /// Answer to `POST /v1/flush`.

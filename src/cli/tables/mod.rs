@@ -1,4 +1,4 @@
-//! `penstock tables`: list, show and create tables.
+//! `penstock tables`: list, show, create and alter tables.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,8 @@ Examples:
   penstock tables list
   penstock tables show demo.cpu
   penstock tables create cpu --column ts:timestamp! --column host:string --column load:double \\
-      --event-time ts --event-time-unit ms --sort host";
+      --event-time ts --event-time-unit ms --sort host
+  penstock tables alter cpu --add-column region:string";
 
 const CREATE_HELP: &str = "\
 Examples:
@@ -59,8 +60,30 @@ enum TablesCommand {
     },
     /// Create a table
     ///
-    /// Creating it again with the same definition is fine; with another one is an error.
+    /// Creating it again with the same definition is fine; with more columns that may be null it gets them; with anything else is
+    /// an error.
     Create(CreateArgs),
+    /// Add columns to a table
+    ///
+    /// The rows that are there have nulls in them. Columns cannot be dropped; int may become long, and float double, by adding the
+    /// column again with that type. Adding a column that is there is fine.
+    Alter(AlterArgs),
+}
+
+/// What `penstock tables alter` is told.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  penstock tables alter demo.cpu --add-column region:string --add-column 'tags:map<string,string>'"
+)]
+struct AlterArgs {
+    /// `name` or `namespace.name`
+    #[arg(value_name = "NAME")]
+    table: TableName,
+    /// A column; it may be null in rows (repeatable)
+    #[arg(long = "add-column", value_name = "NAME:TYPE", required = true)]
+    columns: Vec<ColumnFlag>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// What `penstock tables create` is told.
@@ -103,6 +126,7 @@ pub async fn run(args: &TablesArgs) -> Result<(), Error> {
         TablesCommand::List { server } => list(&Client::new(&server.url)?.tables().await?),
         TablesCommand::Show { table, server } => show_table(&Client::new(&server.url)?.table(table).await?),
         TablesCommand::Create(args) => create(args).await?,
+        TablesCommand::Alter(args) => alter(args).await?,
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
@@ -113,6 +137,22 @@ async fn create(args: &CreateArgs) -> Result<String, Error> {
     let (spec, created) = client.create(&args.table, &args.definition()).await?;
     let verb = if created { "created" } else { "is already there as" };
     Ok(format!("{verb} {}\n{}\n", spec.name, columns(&spec)))
+}
+
+async fn alter(args: &AlterArgs) -> Result<String, Error> {
+    let client = Client::new(&args.server.url)?;
+    let before = client.table(&args.table).await?.table;
+    let mut wanted = CreateTable::of(&before);
+    for ColumnFlag(column) in &args.columns {
+        match wanted.columns.iter_mut().find(|there| there.name == column.name) {
+            // With another type: the server says why not.
+            Some(there) => there.kind = column.kind.clone(),
+            None => wanted.columns.push(column.clone()),
+        }
+    }
+    let (spec, _) = client.create(&args.table, &wanted).await?;
+    let verb = if spec.schema_version > before.schema_version { "has changed:" } else { "was like this already:" };
+    Ok(format!("{} {verb} schema version {}\n{}\n", spec.name, spec.schema_version, columns(&spec)))
 }
 
 impl CreateArgs {

@@ -94,3 +94,28 @@ async fn status_shows_what_a_restart_reads_and_a_checkpoint_that_is_put_off() {
     let text = crate::cli::checkpoint::render(&checkpoint).to_string();
     assert!(text.contains("8.0 KiB") && text.contains("7 ms"), "{text}");
 }
+
+#[tokio::test]
+async fn status_shows_where_sealed_generations_are_and_a_lag_that_cannot_be_kept() {
+    let stub = Stub::start().await;
+    let mut status = Client::new(&stub.url()).unwrap().status().await.unwrap();
+    status.flush.parallelism = 4;
+    status.flush.commit_millis = Some(120.0);
+    status.flush.orphans_removed = 2;
+    status.flush.infeasible = Some("10000 active tables need 450.0 s".to_owned());
+    let mut busy = crate::cli::client::TableStatus { table: "ops.cpu".to_owned(), ..Default::default() };
+    (busy.waiting, busy.uploading, busy.ready, busy.committing) = (3, 2, 1, true);
+    busy.lag_seconds = Some(61.5);
+    busy.dead_generations = 1;
+    busy.dead_rows = 1_234;
+    let mut failing = crate::cli::client::TableStatus { table: "ops.disk".to_owned(), ..Default::default() };
+    failing.last_error = Some("it is full".to_owned());
+    failing.paused_seconds = Some(12.3);
+    status.tables = vec![busy, failing];
+    let text = crate::cli::status::render(&status);
+    assert!(text.contains("parallelism 4; an upload takes -, a commit 120.00 ms"), "{text}");
+    assert!(text.contains("2 orphans removed") && text.contains("NOT FEASIBLE: 10000 active tables"), "{text}");
+    assert!(text.contains("3 waiting, 2 uploading, 1 ready, committing") && text.contains("1m 1s"), "{text}");
+    assert!(text.contains("ops.cpu: 1,234 rows could not be written"), "{text}");
+    assert!(text.contains("FAILING, see below, next try in 12 s") && text.contains("ops.disk: it is full"), "{text}");
+}

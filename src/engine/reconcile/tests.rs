@@ -9,7 +9,8 @@ use penstock_store::{Define, Options};
 use uuid::Uuid;
 
 use super::*;
-use crate::ingest::post;
+use crate::ingest::post::{self, Declared};
+use crate::schema::spec::Earlier;
 use crate::schema::{ColumnSpec, ColumnType, EventTime};
 
 struct Parts {
@@ -28,6 +29,7 @@ fn spec(name: &str) -> TableSpec {
         bucket_seconds: 3600,
         partition: Some("date".into()),
         sort: vec![],
+        history: vec![],
     }
 }
 
@@ -64,7 +66,7 @@ impl Parts {
 
     async fn define(&self, id: TableId, spec: &TableSpec) {
         let body = Bytes::from(serde_json::to_vec(spec).expect("should be JSON"));
-        let define = Define { table: id, schema_version: 1, body };
+        let define = Define { table: id, schema_version: spec.schema_version, body };
         self.store.define(define).expect("should be a definition").wait().await.expect("should define");
     }
 
@@ -92,7 +94,7 @@ impl Parts {
 #[tokio::test]
 async fn cut_off_behind_the_catalog() {
     let (parts, id, spec) = (Parts::new().await, id(), spec("cpu"));
-    parts.catalog.create_table(id, &spec).await.expect("should create");
+    parts.catalog.create_table(id, &spec, Cause::Declaration).await.expect("should create");
     let parts = parts.restart().await;
     parts.agree_on(id, &spec).await;
     parts.restart().await.agree_on(id, &spec).await;
@@ -101,7 +103,7 @@ async fn cut_off_behind_the_catalog() {
 #[tokio::test]
 async fn cut_off_behind_the_log() {
     let (parts, id, spec) = (Parts::new().await, id(), spec("cpu"));
-    parts.catalog.create_table(id, &spec).await.expect("should create");
+    parts.catalog.create_table(id, &spec, Cause::Declaration).await.expect("should create");
     parts.define(id, &spec).await;
     parts.restart().await.agree_on(id, &spec).await;
 }
@@ -117,7 +119,7 @@ async fn a_lost_catalog_is_filled_from_the_log() {
 async fn the_catalog_of_another_node_is_refused() {
     let (parts, ours, theirs, spec) = (Parts::new().await, id(), id(), spec("cpu"));
     parts.define(ours, &spec).await;
-    parts.catalog.create_table(theirs, &spec).await.expect("should create");
+    parts.catalog.create_table(theirs, &spec, Cause::Declaration).await.expect("should create");
     let error = parts.reconcile().await.expect_err("should be refused");
     assert!(matches!(error, Error::Mismatch { catalog, log, .. } if (catalog, log) == (theirs, ours)));
 }
@@ -140,26 +142,26 @@ async fn two_tables_of_one_name_and_unreadable_definitions_are_refused() {
 #[tokio::test]
 async fn a_name_that_only_got_as_far_as_the_catalog_can_be_declared() {
     let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
-    parts.catalog.create_table(id, &cpu).await.expect("should create");
+    parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
     let registry = Arc::new(Registry::default());
     let ingest = parts.ingest(&registry);
     let (table, created) = ingest.declare(cpu.clone()).await.expect("should declare");
-    assert_eq!((table.id, created), (id, true));
+    assert_eq!((table.id, created), (id, Declared::Created));
     let (table, created) =
         ingest.declare(TableSpec { schema_version: 9, ..cpu.clone() }).await.expect("should be the same");
-    assert_eq!((table.id, created), (id, false));
+    assert_eq!((table.id, created), (id, Declared::Same));
     let other = TableSpec { bucket_seconds: 60, ..cpu.clone() };
-    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs(_))));
+    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs { .. })));
     parts.agree_on(id, &cpu).await;
 }
 
 #[tokio::test]
 async fn a_declaration_that_differs_from_what_is_in_the_catalog_alone_is_refused() {
     let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
-    parts.catalog.create_table(id, &cpu).await.expect("should create");
+    parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
     let ingest = parts.ingest(&Arc::new(Registry::default()));
     let other = TableSpec { bucket_seconds: 60, ..cpu.clone() };
-    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs(_))));
+    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs { .. })));
     parts.agree_on(id, &cpu).await;
 }
 
@@ -173,7 +175,77 @@ async fn many_first_declarations_make_one_table() {
         tokio::spawn(async move { ingest.declare(spec("cpu")).await.expect("should declare") })
     });
     let declared = futures::future::try_join_all(declaring).await.expect("should end");
-    assert_eq!(declared.iter().filter(|(_, created)| *created).count(), 1);
+    assert_eq!(declared.iter().filter(|(_, declared)| *declared == Declared::Created).count(), 1);
     assert!(declared.iter().all(|(table, _)| table.id == declared[0].0.id));
     parts.agree_on(declared[0].0.id, &spec("cpu")).await;
+}
+
+fn wider(spec: &TableSpec, names: &[&str]) -> TableSpec {
+    let added = names.iter().map(|n| ColumnSpec { name: (*n).to_owned(), kind: ColumnType::Long, nullable: true });
+    TableSpec { columns: spec.columns.iter().cloned().chain(added).collect(), ..spec.clone() }
+}
+
+#[tokio::test]
+async fn columns_that_were_added_are_there_after_a_restart() {
+    let (parts, cpu) = (Parts::new().await, spec("cpu"));
+    let registry = parts.reconcile().await.expect("should fit together");
+    let ingest = parts.ingest(&registry);
+    let (table, _) = ingest.declare(cpu.clone()).await.expect("should declare");
+    let (second, declared) = ingest.declare(wider(&cpu, &["a"])).await.expect("should extend");
+    assert_eq!((second.id, second.spec.schema_version, declared), (table.id, 2, Declared::Extended));
+    let (third, _) = ingest.declare(wider(&cpu, &["b", "a"])).await.expect("should extend");
+    assert_eq!((third.spec.schema_version, &third.spec.history), (3, &vec![Earlier::of(1), Earlier::of(2)]));
+    assert_eq!(registry.by_id(table.id).expect("should be known").spec, third.spec);
+    let (same, declared) = ingest.declare(wider(&cpu, &["a", "b"])).await.expect("should be the same");
+    assert_eq!((&same.spec, declared), (&third.spec, Declared::Same));
+    for narrower in [&cpu, &wider(&cpu, &["a"])] {
+        let error = ingest.declare(narrower.clone()).await.expect_err("should be refused").to_string();
+        assert!(error.contains("column \"b\" is missing: a column cannot be dropped"), "{error}");
+    }
+    let versions = parts.catalog.schema_versions(table.id).await.expect("should list");
+    assert_eq!(versions.iter().map(|v| (v.version, v.columns)).collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
+    parts.restart().await.agree_on(table.id, &third.spec).await;
+}
+
+#[tokio::test]
+async fn cut_off_between_the_log_and_the_catalog() {
+    let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
+    parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
+    parts.define(id, &cpu).await;
+    let next = TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) };
+    parts.define(id, &next).await;
+    let parts = parts.restart().await;
+    parts.agree_on(id, &next).await;
+    parts.without_catalog().await.agree_on(id, &next).await;
+}
+
+#[tokio::test]
+async fn a_catalog_ahead_of_the_log_gives_it_columns_and_one_of_another_line_is_corrected() {
+    let (parts, id, cpu) = (Parts::new().await, id(), spec("cpu"));
+    let next = TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) };
+    parts.define(id, &cpu).await;
+    parts.catalog.create_table(id, &next, Cause::Declaration).await.expect("should create");
+    parts.agree_on(id, &next).await;
+    let other =
+        TableSpec { schema_version: 3, history: vec![Earlier::of(1), Earlier::of(2)], ..wider(&cpu, &["z", "y"]) };
+    parts.catalog.put_definition(id, &other, Cause::Declaration).await.expect("should note");
+    parts.agree_on(id, &next).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_at_the_same_time_get_versions_of_their_own() {
+    let parts = Parts::new().await;
+    let registry = Arc::new(Registry::default());
+    let ingest = Arc::new(parts.ingest(&registry));
+    let cpu = spec("cpu");
+    let (table, _) = ingest.declare(cpu.clone()).await.expect("should declare");
+    let declaring = (0..8).map(|_| {
+        let (ingest, wanted) = (Arc::clone(&ingest), wider(&cpu, &["a"]));
+        tokio::spawn(async move { ingest.declare(wanted).await.expect("should declare").1 })
+    });
+    let declared = futures::future::try_join_all(declaring).await.expect("should end");
+    assert_eq!(declared.iter().filter(|declared| **declared == Declared::Extended).count(), 1);
+    parts
+        .agree_on(table.id, &TableSpec { schema_version: 2, history: vec![Earlier::of(1)], ..wider(&cpu, &["a"]) })
+        .await;
 }

@@ -4,7 +4,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, Time
 use arrow::datatypes::{Date32Type, Int64Type};
 use penstock_store::Bucket;
 
-use super::{MAX_BATCH_ROWS, sort_and_partition};
+use super::{MAX_BATCH_ROWS, sorted};
 use crate::schema::arrow::{arrow_schema, table_arrow_schema};
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec};
 
@@ -24,6 +24,7 @@ fn spec(partition: bool) -> TableSpec {
         bucket_seconds: 3_600,
         partition: partition.then(|| "date".into()),
         sort: vec!["host".into()],
+        history: vec![],
     }
 }
 
@@ -34,6 +35,11 @@ fn batch(rows: &[(i64, Option<&str>, i64)]) -> RecordBatch {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.2))),
     ];
     RecordBatch::try_new(arrow_schema(&spec(true)), columns).expect("should be a batch")
+}
+
+fn sort(spec: &TableSpec, batches: Vec<RecordBatch>, bucket: Bucket) -> Vec<RecordBatch> {
+    let sorted = sorted(spec, batches, bucket).expect("should sort");
+    sorted.collect::<Result<_, _>>().expect("should gather")
 }
 
 fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
@@ -48,7 +54,7 @@ fn rows_are_sorted_by_column_then_time_and_ties_keep_their_order() {
         batch(&[(DAY + 1, Some("b"), 4), (DAY + 2, None, 5), (DAY + 9, Some("a"), 6)]),
     ];
     let bucket = Bucket { start: DAY, width: 3_600_000_000 };
-    let sorted = sort_and_partition(&spec(true), batches, bucket).expect("should sort");
+    let sorted = sort(&spec(true), batches, bucket);
     assert_eq!(numbers(&sorted), [5, 3, 6, 2, 4, 1]);
     assert_eq!(sorted[0].schema(), table_arrow_schema(&spec(true)));
     let dates = sorted[0].column_by_name("date").expect("should have a date").as_primitive::<Date32Type>();
@@ -58,7 +64,7 @@ fn rows_are_sorted_by_column_then_time_and_ties_keep_their_order() {
 #[test]
 fn a_bucket_before_1970_lies_in_the_day_before() {
     let bucket = Bucket { start: -3_600_000_000, width: 3_600_000_000 };
-    let sorted = sort_and_partition(&spec(true), vec![batch(&[(-1, None, 1)])], bucket).expect("should sort");
+    let sorted = sort(&spec(true), vec![batch(&[(-1, None, 1)])], bucket);
     assert_eq!(sorted[0].column(3).as_primitive::<Date32Type>().value(0), -1);
 }
 
@@ -69,7 +75,7 @@ fn batches_are_bounded_whether_rows_arrive_in_order_or_not() {
     let rising: Vec<_> = (0..count).map(|i| (i, None, i)).collect();
     let falling: Vec<_> = (0..count).rev().map(|i| (i, None, i)).collect();
     for rows in [rising, falling] {
-        let sorted = sort_and_partition(&spec(false), vec![batch(&rows)], bucket).expect("should sort");
+        let sorted = sort(&spec(false), vec![batch(&rows)], bucket);
         assert_eq!(sorted.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [MAX_BATCH_ROWS, MAX_BATCH_ROWS, 7]);
         assert_eq!(sorted[0].num_columns(), 3, "an unpartitioned table has no date column");
         assert_eq!(numbers(&sorted), (0..count).collect::<Vec<_>>());
@@ -79,5 +85,5 @@ fn batches_are_bounded_whether_rows_arrive_in_order_or_not() {
 #[test]
 fn nothing_stays_nothing() {
     let bucket = Bucket { start: 0, width: DAY };
-    assert!(sort_and_partition(&spec(true), vec![batch(&[])], bucket).expect("should sort").is_empty());
+    assert!(sort(&spec(true), vec![batch(&[])], bucket).is_empty());
 }

@@ -7,7 +7,7 @@ fn open_for(seconds: u64) -> Candidate {
 }
 
 fn reason(candidate: Candidate, now: i64, relief: bool) -> Option<Reason> {
-    seal_reason(&candidate, &Options::default(), now, relief)
+    seal_reason(&candidate, &Options::default(), now, relief, || true)
 }
 
 #[test]
@@ -43,4 +43,13 @@ fn pressure_seals_the_open_bucket_but_not_crumbs() {
     assert_eq!(reason(open_for(0), 0, true), None);
     assert_eq!(reason(open_for(1), 0, true), Some(Reason::Pressure));
     assert_eq!(reason(Candidate { bytes: 256 << 10, ..open_for(0) }, 0, true), Some(Reason::Pressure));
+}
+
+#[test]
+fn a_table_that_was_sealed_from_lately_waits_for_its_cadence_and_only_where_a_window_has_passed() {
+    let reason = |candidate, relief| seal_reason(&candidate, &Options::default(), i64::MAX, relief, || false);
+    assert_eq!(reason(open_for(10), false), None);
+    assert_eq!(reason(open_for(10), true), Some(Reason::Pressure));
+    assert_eq!(reason(open_for(60), false), Some(Reason::Age));
+    assert_eq!(reason(Candidate { bytes: 64 << 20, ..open_for(0) }, false), Some(Reason::Size));
 }

@@ -1,9 +1,9 @@
 //! The scheduler driven by hand, event by event.
 
 use super::*;
-use crate::flush::Options;
 use crate::flush::kit::{Kit, on_demand};
-use crate::lake::Lake;
+use crate::flush::{Decision, Options};
+use crate::lake::{self, Lake};
 
 fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     relieved(kit, options, 0)
@@ -12,7 +12,7 @@ fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver
 fn relieved(kit: &Kit, options: Options, relief: u64) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     let (flushed, heard) = mpsc::unbounded_channel();
     let relief: Relief = Arc::new(move || relief);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(options.parallelism));
     (Scheduler::new(&kit.context(options), &shared, &relief, &Handle::current(), &flushed), heard)
 }
 
@@ -35,9 +35,9 @@ impl Scheduler {
     /// Takes in what is sealed and asks the tables what they hold.
     async fn take_in(&mut self) {
         self.look(false);
-        let parallelism = std::mem::replace(&mut self.uploads, usize::MAX / 2);
+        let all = self.memory.take(u64::MAX).expect("should upload nothing yet");
         self.settle().await;
-        self.uploads = parallelism;
+        drop(all);
     }
 }
 
@@ -57,13 +57,13 @@ async fn uploads_end_in_any_order_and_share_a_commit() {
         uploads.push(scheduler.next().await);
     }
     uploads.sort_by_key(|event| match event {
-        Event::Uploaded { sealed, .. } => Reverse(sealed.seal.sequence),
+        Event::Uploaded { sealed, .. } => std::cmp::Reverse(sealed.seal.sequence),
         _ => panic!("should be an upload"),
     });
     for (upload, commits) in uploads.into_iter().zip([0, 0, 1]) {
         scheduler.handle(upload);
         scheduler.start_work();
-        assert_eq!(scheduler.at_lake, commits);
+        assert_eq!(scheduler.at_lake.running(), commits);
     }
     scheduler.settle().await;
     assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
@@ -89,7 +89,7 @@ async fn uploads_are_limited_and_tables_take_turns() {
     let mut order = Vec::new();
     for _ in 0..5 {
         scheduler.start_work();
-        assert_eq!(scheduler.uploads, 1);
+        assert_eq!(scheduler.uploads.running(), 1);
         loop {
             let event = scheduler.next().await;
             let uploaded = matches!(&event, Event::Uploaded { .. });
@@ -124,7 +124,7 @@ async fn a_late_commit_of_a_part_is_found_out_and_the_rest_committed() {
     // Another handle, as the process had before it was killed.
     let before = Lake::open(&lake::Options::default(), kit.dir.path()).expect("should open the lake");
     let known = kit.registry.by_id(table).expect("should be known");
-    let files = job::upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
+    let files = kit.upload(&kit.context(on_demand()), &sealed[0]).await.expect("should upload");
     let late = lake::Commit {
         node: kit.store.node(),
         incarnation: sealed[0].seal.incarnation,
@@ -195,17 +195,7 @@ async fn a_generation_that_cannot_be_read_stops_its_table_only() {
     for table in [bad, good] {
         kit.append(table, 0, 0..3).await;
     }
-    let broken = penstock_store::SliceInput {
-        table: bad,
-        schema_version: 1,
-        encoding: 99,
-        bucket: penstock_store::Bucket { start: 3_600_000_000, width: 3_600_000_000 },
-        rows: 1,
-        min_time: 0,
-        max_time: 0,
-        payload: bytes::Bytes::from_static(b"?"),
-    };
-    kit.store.append(vec![broken]).expect("should be a record").wait().await.expect("should append");
+    kit.append_unreadable(bad, 1).await;
     for table in [bad, good] {
         kit.seal(table).await;
     }
@@ -223,6 +213,37 @@ async fn a_generation_that_cannot_be_read_stops_its_table_only() {
     assert!(error.contains("encoding 99"), "{error}");
 }
 
+/// DL-10: whatever later buckets do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_whose_upload_fails_again_and_again_is_committed_in_order_all_the_same() {
+    let kit = Kit::new();
+    let table = kit.table("cpu").await;
+    for hour in 0..3 {
+        kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+    }
+    kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, on_demand());
+    scheduler.context.panics.lock().insert(1);
+    scheduler.look(false);
+    for _ in 0..4 {
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 15, "nothing overtakes it");
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+    }
+    let shown = scheduler.shared.tables.get(&table).expect("should be shown").clone();
+    assert_eq!((shown.waiting, shown.uploading, shown.ready), (1, 0, 2));
+    assert!(shown.last_error.is_some_and(|error| error.contains("injected")));
+    scheduler.context.panics.lock().clear();
+    scheduler.settle().await;
+    assert_eq!(kit.numbers(table).await, (0..15).collect::<Vec<_>>());
+    let told: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).map(|f| (f.sequence, f.version, f.rows)).collect();
+    assert_eq!(told, [(3, 1, 15)]);
+    let shown = scheduler.shared.tables.get(&table).expect("should be shown").clone();
+    assert_eq!((shown.waiting, shown.ready, shown.last_error, shown.paused_until), (0, 0, None, None));
+    assert!(shown.committed_at.is_some());
+}
+
 #[tokio::test]
 async fn a_panic_is_an_error_of_its_task() {
     let fails = async { if Instant::now().elapsed() < Duration::MAX { panic!("oh {}", 1) } else { Ok(()) } };
@@ -235,7 +256,7 @@ async fn a_scheduler_that_panics_begins_anew_and_one_that_is_stopped_does_not() 
     let kit = Kit::new();
     let table = kit.table("cpu").await;
     kit.append(table, 0, 0..3).await;
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(4));
     let first = std::sync::atomic::AtomicBool::new(true);
     let relief: Relief = Arc::new(move || {
         assert!(!first.swap(false, std::sync::atomic::Ordering::SeqCst), "only once");
@@ -269,4 +290,198 @@ async fn a_commit_record_that_finds_no_space_is_written_later() {
     kit.fs.set_capacity(u64::MAX);
     tokio::time::timeout(BACK_OFF * 20, recording).await.expect("should be recorded");
     assert_eq!(kit.unflushed_rows(table), 0);
+}
+
+fn unhurried() -> Options {
+    Options { confirm_delay: Duration::from_secs(3600), ..on_demand() }
+}
+
+#[tokio::test]
+async fn rows_stay_until_their_commit_is_confirmed() {
+    let kit = Kit::remote();
+    let table = kit.table("cpu").await;
+    kit.append(table, 0, 0..3).await;
+    kit.seal(table).await;
+    let (mut scheduler, mut heard) = scheduler(&kit, unhurried());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!((kit.rows_in_lake(table).await, kit.unflushed_rows(table)), (3, 3));
+    assert_eq!(kit.lake_table(table).published(), Some(0));
+    assert!(heard.try_recv().is_err());
+
+    scheduler.shared.demand([table].into_iter());
+    scheduler.look(false);
+    scheduler.settle().await;
+    assert_eq!((kit.rows_in_lake(table).await, kit.unflushed_rows(table)), (3, 0));
+    let flushed = heard.try_recv().expect("should tell of the commit");
+    assert_eq!((flushed.version, flushed.rows), (1, 3));
+    assert!(flushed.bytes > 0);
+}
+
+#[tokio::test]
+async fn a_commit_is_confirmed_after_a_while_and_when_room_is_wanted() {
+    for (delay, relief) in [(Duration::ZERO, 0), (Duration::from_secs(3600), 1)] {
+        let kit = Kit::remote();
+        let table = kit.table("cpu").await;
+        kit.append(table, 0, 0..3).await;
+        kit.seal(table).await;
+        let (mut scheduler, _heard) = relieved(&kit, Options { confirm_delay: delay, ..on_demand() }, relief);
+        scheduler.look(true);
+        scheduler.settle().await;
+        scheduler.look(true);
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 0, "{delay:?}, {relief}");
+    }
+}
+
+/// The table is dropped at each moment between the upload and the confirmation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_dropped_under_our_feet_gets_all_that_was_not_released() {
+    for drop_at in ["uploaded", "landed"] {
+        let kit = Kit::remote();
+        let table = kit.table("cpu").await;
+        let (mut scheduler, _heard) = scheduler(&kit, unhurried());
+        for hour in 0..2 {
+            kit.append(table, hour, hour * 5..hour * 5 + 5).await;
+        }
+        kit.seal(table).await;
+        scheduler.look(false);
+        scheduler.settle().await;
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+        scheduler.settle().await;
+        assert_eq!(kit.unflushed_rows(table), 0);
+
+        kit.append(table, 3, 15..20).await;
+        kit.seal(table).await;
+        scheduler.look(false);
+        if drop_at == "uploaded" {
+            scheduler.start_work();
+            let upload = scheduler.next().await;
+            kit.drop_table(table).await;
+            scheduler.handle(upload);
+            scheduler.settle().await;
+        } else {
+            scheduler.settle().await;
+            kit.drop_table(table).await;
+        }
+        assert_eq!(kit.unflushed_rows(table), 5, "{drop_at}");
+        let last_error = |scheduler: &Scheduler| scheduler.shared.tables.get(&table).and_then(|p| p.last_error.clone());
+        scheduler.shared.demand([table].into_iter());
+        scheduler.look(false);
+        scheduler.settle().await;
+        let said = last_error(&scheduler).expect("should say what happened");
+        assert!(said.contains("is gone"), "{said}");
+        for _ in 0..2 {
+            scheduler.shared.demand([table].into_iter());
+            scheduler.look(false);
+            scheduler.settle().await;
+        }
+        assert_eq!(kit.unflushed_rows(table), 0, "{drop_at}");
+        assert_eq!(kit.rows_in_lake(table).await, 5, "what was dropped was dropped; {drop_at}");
+        assert_eq!(last_error(&scheduler), None);
+        let snapshot = kit.lake_table(table).snapshot(None).await.expect("should read").expect("should be there");
+        let store = snapshot.log_store().object_store(None);
+        for file in snapshot.eager().log_data().iter() {
+            let path = file.path().into_owned();
+            object_store::ObjectStoreExt::head(&*store, &path.into()).await.expect("the file should be there");
+        }
+    }
+}
+
+/// A data directory and a copy of it, taken while the original had five rows in a table that it sealed and committed later. In the
+/// other table it had none.
+async fn copied() -> (Kit, Kit, [TableId; 2]) {
+    let kit = Kit::new();
+    let tables = [kit.table("cpu").await, kit.table("disk").await];
+    for table in tables {
+        kit.append(table, 0, 0..5).await;
+        kit.seal(table).await;
+    }
+    kit.append(tables[0], 1, 5..10).await;
+    let copy = kit.with_data(kit.fs.snapshot().crash_process());
+    kit.seal(tables[0]).await;
+    let (mut scheduler, _heard) = scheduler(&kit, on_demand());
+    scheduler.look(false);
+    scheduler.settle().await;
+    for table in tables {
+        copy.append(table, 1, 10..12).await;
+    }
+    (kit, copy, tables)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_directory_neither_doubles_nor_loses_what_it_is_in_doubt_about() {
+    let (kit, copy, [table, other]) = copied().await;
+    let (flusher, _heard) = copy.flusher(on_demand());
+    flusher.flush(&[other], Duration::from_secs(30)).await.expect("no doubt about this one");
+    assert_eq!((kit.numbers(other).await.len(), copy.unflushed_rows(other)), (7, 0));
+    let error = flusher.flush(&[table], Duration::from_millis(500)).await.expect_err("should be refused").to_string();
+    assert!(error.contains("restored or cloned") && error.contains("stands at 2 there, and at 1 here"), "{error}");
+    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 12), "nothing goes in, nothing goes");
+    flusher.stop().await;
+    drop(flusher);
+
+    // However often it is started.
+    let mut copy = copy;
+    for _ in 0..6 {
+        copy = copy.restart();
+        copy.append(table, 1, 12..13).await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        flusher.flush(&[table], Duration::from_millis(300)).await.expect_err("should be refused");
+        flusher.stop().await;
+    }
+    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 18));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_doubt_is_kept_or_dropped_as_somebody_decides() {
+    for (decision, in_table) in [(Decision::Keep, 10 + 5 + 2), (Decision::Drop, 10)] {
+        let (kit, copy, [table, other]) = copied().await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        let decided = flusher.flush_deciding(&[table, other], Duration::from_secs(30), Some(decision)).await;
+        decided.expect("should be done");
+        assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (in_table, 0), "{decision:?}");
+        assert_eq!(kit.numbers(other).await.len(), 7, "{decision:?} is not about a table that is in no doubt");
+        flusher.stop().await;
+        drop(flusher);
+
+        let copy = copy.restart();
+        assert_eq!(copy.unflushed_rows(table), 0);
+        copy.append(table, 2, 100..101).await;
+        let (flusher, _heard) = copy.flusher(on_demand());
+        flusher.flush(&[table], Duration::from_secs(30)).await.expect("should be in doubt no longer");
+        assert_eq!(kit.numbers(table).await.len(), in_table + 1);
+        flusher.stop().await;
+    }
+}
+
+/// Windows of several buckets pass one after the other: they are sealed together.
+#[tokio::test(flavor = "multi_thread")]
+async fn buckets_whose_window_has_passed_wait_for_the_tables_cadence_and_other_tables_do_not() {
+    let kit = Kit::new();
+    let (table, other) = (kit.table("cpu").await, kit.table("disk").await);
+    let long = Duration::from_secs(3600);
+    let passed =
+        Options { min_age: Duration::ZERO, grace: Duration::ZERO, commit_interval: long, max_age: long, ..on_demand() };
+    let (mut scheduler, _heard) = scheduler(&kit, passed);
+    let mut rows = Vec::new();
+    for hour in 0..3 {
+        kit.append(table, hour, 0..5).await;
+        if hour == 2 {
+            kit.append(other, hour, 0..5).await;
+        }
+        scheduler.look(true);
+        scheduler.settle().await;
+        rows.push((kit.unflushed_rows(table), kit.unflushed_rows(other)));
+    }
+    assert_eq!(rows, [(0, 0), (5, 0), (10, 0)]);
+    // The interval is over.
+    scheduler.cadences.clear();
+    scheduler.look(true);
+    scheduler.settle().await;
+    assert_eq!(kit.unflushed_rows(table), 0);
+    assert_eq!(kit.numbers(table).await.len(), 15);
+    scheduler.look(true);
+    assert_eq!(scheduler.shared.load.lock().active_tables, 1);
 }

@@ -44,6 +44,7 @@ fn define(columns: Vec<ColumnSpec>, event_time: EventTime) -> TableSpec {
         event_time,
         bucket_seconds: 3_600,
         sort: vec![],
+        history: vec![],
     };
     spec.validate().unwrap();
     spec

@@ -100,6 +100,24 @@ impl Disk {
         }
     }
 
+    /// Removes the files that were staged for `path` and never got its name, and syncs the directory.
+    pub(super) fn remove_staged(&self, path: &Path) -> io::Result<()> {
+        self.check(path)?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let staged = [name.as_encoded_bytes(), b"#"].concat();
+        let entries = match fs::read_dir(parent) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(&staged) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        self.sync_directory(parent)
+    }
+
     /// Syncs a file that already has its name, then the way to it.
     pub(super) fn sync_placed(&self, path: &Path) -> Result<()> {
         self.check(path).map_err(failed)?;

@@ -57,13 +57,14 @@ async fn another_writer_takes_the_version() {
 
 #[tokio::test]
 async fn reads_that_fail_after_the_put_are_repeated() {
-    let (lake, store) = Faulty::lake([Fault::None, Fault::LoseAnswer]);
+    let (lake, store) = Faulty::lake([]);
     let table = lake.table(TABLE, &name());
+    ten_rows(&table, 1).await.expect("should commit");
     let adds = write(&table, 20_000, 10).await;
-    table.resolve(&[NOW], NODE).await.expect("should resolve");
+    store.then(Fault::LoseAnswer);
     store.fail_reads(1);
-    assert_eq!(commit_as(&table, NOW, 1..=1, &adds).await.expect("should commit"), landed(1));
-    assert_eq!(store.entries_with(&app_id(NODE, NOW), 1).await, 1);
+    assert_eq!(commit_as(&table, NOW, 2..=2, &adds).await.expect("should commit"), landed(2));
+    assert_eq!(store.entries_with(&app_id(NODE, NOW), 2).await, 1);
 }
 
 #[tokio::test]
@@ -80,21 +81,22 @@ async fn creation_survives_the_same_faults() {
 #[tokio::test]
 async fn a_commit_that_stays_open_is_found_out_by_the_next_attempt() {
     // The PUT lands, and neither its answer nor the entry can be had.
-    let (lake, store) = Faulty::lake([Fault::None, Fault::LoseAnswer]);
+    let (lake, store) = Faulty::lake([]);
     let table = lake.table(TABLE, &name());
+    ten_rows(&table, 1).await.expect("should commit");
     let adds = write(&table, 20_000, 10).await;
-    table.resolve(&[NOW], NODE).await.expect("should resolve");
+    store.then(Fault::LoseAnswer);
     store.fail_reads(4);
-    let error = commit_as(&table, NOW, 1..=2, &adds).await.expect_err("should stay open");
-    assert!(matches!(error, Error::Unsettled { version: 1, tries: 4, .. }), "{error}");
+    let error = commit_as(&table, NOW, 2..=3, &adds).await.expect_err("should stay open");
+    assert!(matches!(error, Error::Unsettled { version: 2, tries: 4, .. }), "{error}");
     assert_eq!(error.kind(), Kind::Unavailable);
 
     // The next attempt carries more: what has landed must not land again with it.
-    let error = commit_as(&table, NOW, 1..=3, &adds).await.expect_err("should be refused");
-    assert!(matches!(error, Error::PartlyCommitted { committed: 2, .. }), "{error}");
-    assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(2)]);
-    assert_eq!(commit_as(&table, NOW, 1..=2, &adds).await.expect("should be adopted"), adopted(1));
-    assert_eq!(commit_as(&table, NOW, 3..=3, &adds).await.expect("should commit"), landed(2));
+    let error = commit_as(&table, NOW, 2..=4, &adds).await.expect_err("should be refused");
+    assert!(matches!(error, Error::PartlyCommitted { committed: 3, .. }), "{error}");
+    assert_eq!(table.resolve(&[NOW], NODE).await.expect("should resolve"), [Some(3)]);
+    assert_eq!(commit_as(&table, NOW, 2..=3, &adds).await.expect("should be adopted"), adopted(2));
+    assert_eq!(commit_as(&table, NOW, 4..=4, &adds).await.expect("should commit"), landed(3));
 }
 
 #[tokio::test]
@@ -160,6 +162,7 @@ async fn an_entry_that_is_visible_and_not_synced_is_no_commit() {
     };
     let table = open();
     ten_rows(&table, 1).await.expect("should commit");
+    table.confirm().await.expect("should confirm");
     let adds = write(&table, 20_000, 10).await;
     switch.store(true, Ordering::SeqCst);
     commit_as(&table, NOW, 2..=2, &adds).await.expect_err("should not be committed");

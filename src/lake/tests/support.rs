@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use deltalake::datafusion::prelude::SessionContext;
 use deltalake::kernel::Add;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -57,6 +58,7 @@ pub fn spec() -> TableSpec {
         bucket_seconds: 3_600,
         partition: Some("date".into()),
         sort: vec!["host".into()],
+        history: vec![],
     }
 }
 
@@ -110,6 +112,13 @@ pub fn local(dir: &FilePath) -> Lake {
     Lake::open(&Options::default(), dir).expect("should open the lake")
 }
 
+/// Writes a Delta checkpoint of the newest version, as somebody outside.
+pub async fn delta_rs_checkpoint(table: &LakeTable) {
+    let mut delta = deltalake::DeltaTable::new(Arc::clone(&table.parts.log_store));
+    delta.load().await.expect("should open the table");
+    deltalake::checkpoints::create_checkpoint(&delta, None).await.expect("should write a checkpoint");
+}
+
 /// What a reader that knows nothing of us counts.
 pub async fn rows_by_delta_rs(url: Url) -> i64 {
     let table = deltalake::open_table(url).await.expect("should open the table");
@@ -157,9 +166,13 @@ pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     script: Mutex<VecDeque<Fault>>,
     read_failures: AtomicUsize,
+    list_failures: AtomicUsize,
+    no_probes: AtomicBool,
     pub puts: AtomicUsize,
     pub gets: AtomicUsize,
     pub lists: AtomicUsize,
+    /// Bytes of all answers to GETs.
+    pub bytes: AtomicUsize,
 }
 
 pub const CALL_TIMEOUT: Duration = Duration::from_millis(200);
@@ -176,6 +189,9 @@ impl Faulty {
             inner,
             script: Mutex::new(script.into_iter().collect()),
             read_failures: AtomicUsize::new(0),
+            list_failures: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            no_probes: AtomicBool::new(false),
             puts: AtomicUsize::new(0),
             gets: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
@@ -193,6 +209,53 @@ impl Faulty {
     /// The next reads of log entries fail.
     pub fn fail_reads(&self, count: usize) {
         self.read_failures.store(count, Ordering::SeqCst);
+    }
+
+    /// No more faults.
+    pub fn calm(&self) {
+        self.script.lock().clear();
+        self.read_failures.store(0, Ordering::SeqCst);
+        self.list_failures.store(0, Ordering::SeqCst);
+    }
+
+    /// The next listings fail.
+    pub fn fail_lists(&self, count: usize) {
+        self.list_failures.store(count, Ordering::SeqCst);
+    }
+
+    /// PUTs, GETs and LISTs so far.
+    pub fn calls(&self) -> [usize; 3] {
+        [&self.puts, &self.gets, &self.lists].map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// Removes entries as somebody outside.
+    pub async fn remove_entries(&self, versions: impl IntoIterator<Item = u64>) {
+        for version in versions {
+            self.inner.delete(&Self::entry_path(version)).await.expect("should remove");
+        }
+    }
+
+    /// Drops the table as somebody outside.
+    pub async fn drop_table(&self) {
+        let all: Vec<ObjectMeta> = self.inner.list(None).try_collect().await.expect("should list");
+        for meta in all {
+            self.inner.delete(&meta.location).await.expect("should remove");
+        }
+    }
+
+    /// The entries that there are.
+    pub async fn versions(&self) -> Vec<u64> {
+        let all: Vec<ObjectMeta> = self.inner.list(None).try_collect().await.expect("should list");
+        let name = |meta: &ObjectMeta| meta.location.filename().map(str::to_owned);
+        let number = |name: String| name.strip_suffix(".json").and_then(|digits| digits.parse().ok());
+        let mut versions: Vec<u64> = all.iter().filter_map(name).filter_map(number).collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    /// PUTs of a probe fail.
+    pub fn fail_probes(&self, fail: bool) {
+        self.no_probes.store(fail, Ordering::SeqCst);
     }
 
     pub fn entry_path(version: u64) -> Path {
@@ -242,6 +305,9 @@ fn broken() -> StoreError {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.puts.fetch_add(1, Ordering::SeqCst);
+        if location.as_ref().contains("penstock-probe-") && self.no_probes.load(Ordering::SeqCst) {
+            return Err(broken());
+        }
         let scripted = opts.mode == PutMode::Create && Self::is_entry(location);
         let fault = if scripted { self.script.lock().pop_front() } else { None };
         let put = self.inner.put_opts(location, payload, opts);
@@ -276,7 +342,10 @@ impl ObjectStore for Faulty {
         {
             return Err(broken());
         }
-        self.inner.get_opts(location, options).await
+        let found = self.inner.get_opts(location, options).await?;
+        let bytes = usize::try_from(found.range.end - found.range.start).expect("should fit");
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        Ok(found)
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -285,6 +354,10 @@ impl ObjectStore for Faulty {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.lists.fetch_add(1, Ordering::SeqCst);
+        let left = |failures: usize| failures.checked_sub(1);
+        if self.list_failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+            return futures::stream::once(async { Err(broken()) }).boxed();
+        }
         self.inner.list(prefix)
     }
 

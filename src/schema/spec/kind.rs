@@ -57,6 +57,12 @@ pub const MAX_TYPE_TEXT: usize = 16_384;
 const MAX_PARSE_DEPTH: usize = 32;
 
 impl ColumnType {
+    /// Whether the other type holds all that this one does, and files that have this one may stay as they are: see
+    /// `lake::schema` for what readers follow.
+    pub fn widens_to(&self, wider: &Self) -> bool {
+        matches!((self, wider), (Self::Int, Self::Long) | (Self::Float, Self::Double))
+    }
+
     /// 1 for a plain type, one more for each level of nesting.
     pub fn depth(&self) -> usize {
         match self {

@@ -4,6 +4,7 @@ mod name;
 mod payload;
 mod spec;
 mod time;
+mod versions;
 
 use super::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
@@ -38,5 +39,6 @@ pub(crate) fn every_type() -> TableSpec {
         event_time: EventTime::Column { name: "ts".to_owned(), unit: Some(TimeUnit::Ms) },
         bucket_seconds: 3_600,
         sort: vec!["s".to_owned()],
+        history: vec![],
     }
 }

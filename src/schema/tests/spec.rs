@@ -1,4 +1,5 @@
 use super::{column, every_type};
+use crate::schema::spec::Earlier;
 use crate::schema::spec::SpecError;
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
@@ -24,6 +25,7 @@ fn the_json_form_is_stable() {
         bucket_seconds: 3_600,
         partition: Some("date".to_owned()),
         sort: vec![],
+        history: vec![],
     };
     let json = concat!(
         r#"{"name":"m.cpu","schema_version":3,"columns":[{"name":"ts","type":"timestamp","nullable":false},"#,
@@ -31,6 +33,12 @@ fn the_json_form_is_stable() {
         r#""bucket_seconds":3600,"partition":"date","sort":[]}"#
     );
     assert_eq!(serde_json::to_string(&spec).unwrap(), json);
+    let types = [("v".to_owned(), ColumnType::Float)].into();
+    let later = TableSpec { history: vec![Earlier::of(1), Earlier { columns: 2, types }], ..spec };
+    let history = r#""sort":[],"history":[{"columns":1},{"columns":2,"types":{"v":"float"}}]}"#;
+    let json = json.replace(r#""sort":[]}"#, history);
+    assert_eq!(serde_json::to_string(&later).unwrap(), json);
+    assert_eq!(serde_json::from_str::<TableSpec>(&json).unwrap(), later);
     let receipt = EventTime::Receipt { column: "_received_at".to_owned() };
     assert_eq!(serde_json::to_string(&receipt).unwrap(), r#"{"from":"receipt","column":"_received_at"}"#);
 }
@@ -110,6 +118,14 @@ fn counts_and_depth_are_bounded() {
 }
 
 #[test]
+fn a_history_only_adds_columns() {
+    for counts in [vec![2, 1], vec![0], vec![99]] {
+        let history: Vec<_> = counts.into_iter().map(Earlier::of).collect();
+        assert_eq!(broken(|s| s.history.clone_from(&history)), SpecError::History(history));
+    }
+}
+
+#[test]
 fn the_partition_column_gives_way_to_the_rows() {
     let name = |names: &[&str]| {
         let columns: Vec<_> = names.iter().map(|n| column(n, "string")).collect();
@@ -118,15 +134,6 @@ fn the_partition_column_gives_way_to_the_rows() {
     assert_eq!(name(&["a"]), "date");
     assert_eq!(name(&["a", "Date"]), "event_date");
     assert_eq!(name(&["date", "event_date"]), "_event_date");
-}
-
-#[test]
-fn the_version_is_no_part_of_the_definition() {
-    let (one, mut two) = (every_type(), every_type());
-    two.schema_version = 9;
-    assert!(one.same_definition(&two));
-    two.bucket_seconds = 60;
-    assert!(!one.same_definition(&two));
 }
 
 #[test]

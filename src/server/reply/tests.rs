@@ -57,7 +57,7 @@ fn what_will_fail_again_says_so() {
         (Refusal::NeverFits { bytes: 2, limit: 1 }.into(), (413, "body_too_large")),
         (PostError::UnknownTable(name()).into(), (404, "unknown_table")),
         (PostError::Decoder(text()).into(), (500, "internal")),
-        (CreateError::Differs(name()).into(), (409, "table_differs")),
+        (CreateError::Differs { table: name(), reasons: vec![] }.into(), (409, "table_differs")),
         (AppendError::TooLarge { len: 2, max: 1 }.into(), (413, "body_too_large")),
         (AppendError::MixedShards.into(), (500, "internal")),
         (AppendError::UnknownSequence(1).into(), (409, "unknown_sequence")),

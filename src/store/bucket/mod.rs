@@ -21,7 +21,7 @@ pub mod view;
 
 pub use generation::{Generation, Part, Sealed, Slice};
 pub use restore::{Facts, GenerationFact};
-pub use tables::PARTS;
+pub use tables::{PARTS, SealHistory};
 pub use usage::TableUsage;
 pub use view::{GenerationView, TableView};
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::dirty::{Dirty, SealProgress};
 use super::generation::{Generation, SealInfo, Sealed};
 use super::producer::{ProducerLimits, Producers};
-use super::tables::{PARTS, Tables};
+use super::tables::{PARTS, SealHistory, Tables};
 use super::usage::TableUsage;
 use super::view::{GenerationView, TableView};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
@@ -232,6 +232,12 @@ impl ShardState {
     /// How far a table's sequences of an incarnation are.
     pub fn progress(&self, table: TableId, incarnation: Incarnation) -> SealProgress {
         self.tables.get(table).map_or_else(SealProgress::default, |t| t.progress(incarnation))
+    }
+
+    /// What is remembered of the starts that sealed rows of a table.
+    pub fn seal_history(&self, table: TableId) -> SealHistory {
+        let unknown = || SealHistory { starts: Vec::new(), complete: true };
+        self.tables.get(table).map_or_else(unknown, super::tables::Table::seal_history)
     }
 
     /// Which stamped records are durable.

@@ -14,7 +14,7 @@ use crate::wal::record::Define;
 /// Parts of the map.
 pub const PARTS: usize = 256;
 
-/// Incarnations of a table whose progress is kept although no generation of theirs is left.
+/// Incarnations of a table whose progress is kept although Delta has all that they sealed.
 const INCARNATIONS_KEPT: usize = 4;
 
 /// One table of a shard.
@@ -28,6 +28,15 @@ pub(super) struct Table {
     pub(super) usage: Arc<TableUsage>,
     /// Oldest first.
     progress: Vec<(Incarnation, SealProgress)>,
+}
+
+/// What is remembered of the starts that sealed rows of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SealHistory {
+    /// How far each start's sequences came, oldest first.
+    pub starts: Vec<(Incarnation, SealProgress)>,
+    /// Whether no start is missing: older ones are forgotten once Delta has all that they sealed.
+    pub complete: bool,
 }
 
 #[derive(Debug)]
@@ -111,8 +120,12 @@ impl Table {
             return *known;
         }
         if self.progress.len() >= INCARNATIONS_KEPT {
+            // Commits go in seal order: what lies before the newest start that has committed is in Delta, all of it. From that one
+            // on nothing is forgotten, or a directory that was restored, and may commit nothing, would after some starts no
+            // longer know where its seals had ended.
+            let settled = self.progress.iter().rposition(|(_, p)| p.committed > 0).unwrap_or(0);
             let needed = |i: Incarnation| self.sealed.iter().any(|s| s.seal.incarnation == i);
-            if let Some(unneeded) = self.progress.iter().position(|(i, _)| !needed(*i)) {
+            if let Some(unneeded) = self.progress[..settled].iter().position(|(i, _)| !needed(*i)) {
                 self.progress.remove(unneeded);
             }
         }
@@ -123,5 +136,10 @@ impl Table {
     /// All of it.
     pub(super) fn all_progress(&self) -> &[(Incarnation, SealProgress)] {
         &self.progress
+    }
+
+    /// The same, and whether it is all there ever was.
+    pub(super) fn seal_history(&self) -> SealHistory {
+        SealHistory { starts: self.progress.clone(), complete: self.progress.len() < INCARNATIONS_KEPT }
     }
 }

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use super::dirty::SealProgress;
 use super::generation::{SealInfo, Slice, Totals};
 use super::state::{Applied, ApplyError, ShardState, TableSummary};
-use super::{Facts, PARTS, TableView};
+use super::{Facts, PARTS, SealHistory, TableView};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
 
@@ -219,6 +219,27 @@ fn rows_without_a_definition_are_noticed() {
     assert_eq!(state.undefined_table(), Some(table(1)));
     define(&mut state, 200, 1, 1);
     assert_eq!(state.undefined_table(), None);
+}
+
+/// A directory that was restored seals and may commit nothing: where its seals had ended must not be forgotten.
+#[test]
+fn starts_are_forgotten_only_behind_one_that_has_committed() {
+    let mut state = ShardState::default();
+    let known = |state: &ShardState| state.seal_history(table(1)).starts.iter().map(|(i, _)| i.0).collect::<Vec<_>>();
+    assert_eq!(state.seal_history(table(1)), SealHistory { starts: Vec::new(), complete: true });
+    for start in 1..=6 {
+        commit(&mut state, start * 10, Incarnation(start), 3);
+    }
+    assert_eq!(known(&state), [3, 4, 5, 6]);
+    assert!(!state.seal_history(table(1)).complete);
+    for start in 7..=12 {
+        let first = start * 100;
+        rows(&mut state, first, &[slice(table(1), bucket(0), 1)]);
+        seal(&mut state, first + 50, seal_of(first, Incarnation(start), 1));
+    }
+    assert_eq!(known(&state), [6, 7, 8, 9, 10, 11, 12]);
+    let progress = |of: u64| state.progress(table(1), Incarnation(of)).sealed;
+    assert_eq!((progress(6), progress(12)), (3, 1));
 }
 
 #[test]

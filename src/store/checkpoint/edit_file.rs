@@ -99,7 +99,7 @@ impl Header {
             salt: fields.u64()?,
             snapshot_end: fields.u64()?,
         };
-        let sound = header.snapshot_end > HEADER_LEN && header.snapshot_end % FRAME_ALIGN == 0;
+        let sound = header.snapshot_end > HEADER_LEN && header.snapshot_end.is_multiple_of(FRAME_ALIGN);
         sound.then_some(header)
     }
 }

@@ -3,8 +3,10 @@
 //! - this file: waiting, rows, bodies;
 //! - `server`: the binary's `serve` as a child, and its HTTP API;
 //! - `command`: the binary's other commands;
-//! - `delta`: a Delta table's rows, read from disk without the server;
-//! - `python`: an interpreter that has the packages a test needs;
+//! - `delta`: a Delta table's rows, read from disk without the server; `replay`: its log by the letter of the protocol, read from
+//!   anywhere;
+//! - `rough`: an object store that misbehaves; `careless`: one that speaks S3 and ignores `If-None-Match`; `objects`: real ones;
+//! - `python`: an interpreter that has the packages a test needs; `three`: three readers that have to agree;
 //! - `wire`: requests byte by byte.
 
 use std::path::Path;
@@ -12,10 +14,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub mod careless;
 pub mod command;
 pub mod delta;
+pub mod objects;
 pub mod python;
+pub mod replay;
+pub mod rough;
 pub mod server;
+pub mod three;
 pub mod wire;
 
 pub use command::penstock;
@@ -72,6 +79,15 @@ pub fn files(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// A table's objects as they lie on disk, by their path in it.
+pub fn objects_in(table: &Path) -> replay::Objects {
+    if !table.exists() {
+        return replay::Objects::new();
+    }
+    let name = |path: &Path| path.strip_prefix(table).expect("should be below it").display().to_string();
+    files(table).into_iter().map(|(path, bytes)| (name(&path), bytes.into())).collect()
 }
 
 /// A file lake that cannot be written: a file stands where a namespace's directory has to be. Removing it repairs the lake.

@@ -1,0 +1,128 @@
+//! What a flush costs, and what it costs others: the log in memory, the flush and the lake as they are, and an object store in memory
+//! whose calls take as long as they are told to. Figures of one run are for comparison with each other only.
+//!
+//! - `parallel`: generations committed a second of 64 tables at parallelism 16 and 1, every call 100 ms: wanted at least 12 times;
+//! - `isolation`: p99 of seal to commit of 16 tables with and without another one whose commits take 5 s: wanted at most +10 %;
+//! - `requests`: calls a commit in the steady state, by kind: wanted at most 2 and the share of a head check;
+//! - `history`: time and calls of commits around number 10 and number 5,000 of a table: wanted at most 1.2 times.
+//!
+//! `cargo bench --bench flush` runs all, `cargo bench --bench flush -- requests` one; `PENSTOCK_BENCH_QUICK=1` is for seeing that it
+//! runs at all.
+
+mod kit;
+mod slow;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kit::{Node, percentile};
+use slow::Slow;
+
+const CALL: Duration = Duration::from_millis(100);
+const SLOW_COMMIT: Duration = Duration::from_secs(5);
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    window: Duration,
+    commits: u64,
+}
+
+fn main() {
+    let quick = std::env::var_os("PENSTOCK_BENCH_QUICK").is_some();
+    let scale = match quick {
+        true => Scale { window: Duration::from_secs(2), commits: 100 },
+        false => Scale { window: Duration::from_secs(20), commits: 5_000 },
+    };
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("should have a runtime");
+    if is_wanted("parallel") {
+        runtime.block_on(parallel(scale));
+    }
+    if is_wanted("isolation") {
+        runtime.block_on(isolation(scale));
+    }
+    if is_wanted("requests") {
+        runtime.block_on(requests());
+    }
+    if is_wanted("history") {
+        runtime.block_on(history(scale));
+    }
+    runtime.shutdown_background();
+}
+
+async fn parallel(scale: Scale) {
+    let mut rates = Vec::new();
+    for parallelism in [1, 16] {
+        let node = Node::start(Slow::new(CALL), 64, parallelism).await;
+        let lags = node.loops(&(0..64).collect::<Vec<_>>(), scale.window).await;
+        let rate = lags.len() as f64 / scale.window.as_secs_f64();
+        println!("parallel: {rate:8.1} generations/s at parallelism {parallelism}");
+        rates.push(rate);
+    }
+    println!("parallel: {:8.1} times (wanted 12)", rates[1] / rates[0]);
+}
+
+async fn isolation(scale: Scale) {
+    let mut p99 = Vec::new();
+    for with_slow in [false, true] {
+        let store = Slow::new(CALL);
+        if with_slow {
+            store.delay(&format!("{}/_delta_log/", Node::directory(16)), SLOW_COMMIT);
+        }
+        let node = Arc::new(Node::start(store, 17, 16).await);
+        let slow = with_slow.then(|| {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move { node.loops(&[16], scale.window).await })
+        });
+        let mut lags = node.loops(&(0..16).collect::<Vec<_>>(), scale.window).await;
+        let lag = percentile(&mut lags, 0.99);
+        let what = if with_slow { "one table takes 5 s" } else { "alone" };
+        println!("isolation: p99 {lag:8.1?} of {} generations, {what}", lags.len());
+        p99.push(lag.as_secs_f64());
+        if let Some(slow) = slow {
+            slow.abort();
+        }
+    }
+    println!("isolation: {:+8.1} % (wanted at most +10)", (p99[1] / p99[0] - 1.0) * 100.0);
+}
+
+async fn requests() {
+    const COMMITS: u64 = 200;
+    let store = Slow::new(Duration::ZERO);
+    let node = Node::start(Arc::clone(&store), 1, 4).await;
+    node.flushes(0, 20).await;
+    let before = store.calls();
+    let versions = node.version(0).await;
+    node.flushes(0, COMMITS).await;
+    assert_eq!(node.version(0).await - versions, COMMITS, "one commit a flush");
+    let mut all = 0;
+    for (kind, count) in store.calls() {
+        let made = count - before.get(kind).copied().unwrap_or(0);
+        all += made;
+        println!("requests: {:8.3} {kind} a commit", made as f64 / COMMITS as f64);
+    }
+    println!("requests: {:8.3} a commit (wanted 2 and the share of a head check)", all as f64 / COMMITS as f64);
+}
+
+async fn history(scale: Scale) {
+    /// Commits around a number.
+    const AROUND: u64 = 20;
+    let store = Slow::new(Duration::ZERO);
+    let node = Node::start(Arc::clone(&store), 1, 4).await;
+    let mut figures = Vec::new();
+    let mut done = node.version(0).await;
+    for number in [10, scale.commits] {
+        node.flushes(0, number.saturating_sub(done + AROUND / 2)).await;
+        let (calls, began) = (store.calls().values().sum::<u64>(), Instant::now());
+        node.flushes(0, AROUND).await;
+        let time = began.elapsed().as_secs_f64() / AROUND as f64;
+        let calls = (store.calls().values().sum::<u64>() - calls) as f64 / AROUND as f64;
+        done = node.version(0).await;
+        println!("history: {:8.2} ms and {calls:.2} calls a commit around number {number}", time * 1e3);
+        figures.push((time, calls));
+    }
+    let ratio = |figure: fn(&(f64, f64)) -> f64| figure(&figures[1]) / figure(&figures[0]);
+    println!("history: {:8.2} times the time, {:.2} times the calls (wanted 1.2)", ratio(|f| f.0), ratio(|f| f.1));
+}

@@ -1,0 +1,111 @@
+//! What the scheduler shows to others, and what they tell it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime};
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use penstock_store::TableId;
+use tokio::sync::{Notify, watch};
+
+use super::Decision;
+use super::cadence::Load;
+
+/// How far one table is, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableProgress {
+    /// Rows that reached the table since the start.
+    pub rows_flushed: u64,
+    /// Delta version of the last commit.
+    pub version: Option<u64>,
+    /// When it was, by the wall clock.
+    pub committed_at: Option<SystemTime>,
+    /// Sealed generations that wait to be uploaded.
+    pub waiting: u64,
+    /// Generations that are being encoded or uploaded.
+    pub uploading: u64,
+    /// Generations whose files wait for their commit.
+    pub ready: u64,
+    /// Generations whose commit waits to be confirmed.
+    pub landed: u64,
+    /// A commit of the table is being made, or the table is being asked what it holds.
+    pub committing: bool,
+    /// The table waits after a failure, until then.
+    pub paused_until: Option<Instant>,
+    /// Why the last attempt failed; none once one succeeds.
+    pub last_error: Option<String>,
+    /// Generations that went to the dead letters since the start.
+    pub dead_generations: u64,
+    /// Their rows.
+    pub dead_rows: u64,
+}
+
+/// Shared by the scheduler and its handle.
+#[derive(Debug)]
+pub struct Shared {
+    pub tables: DashMap<TableId, TableProgress>,
+    /// What all tables together cost, as last measured.
+    pub load: Mutex<Load>,
+    parallelism: AtomicUsize,
+    /// Tables that are to be flushed now, also where they wait after a failure.
+    demanded: Mutex<HashSet<TableId>>,
+    /// What is to become of rows that are in doubt, until the table was asked.
+    decisions: Mutex<HashMap<TableId, Decision>>,
+    /// There may be something new to see in the store.
+    pub nudge: Notify,
+    /// There may be room for another upload.
+    pub room: Arc<Notify>,
+    pub stop: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub fn new(parallelism: usize) -> Self {
+        let (tables, load, demanded, decisions, nudge, room) = Default::default();
+        let (parallelism, stop) = (AtomicUsize::new(parallelism), watch::Sender::new(false));
+        Self { tables, load, parallelism, demanded, decisions, nudge, room, stop }
+    }
+
+    /// Asks for these tables to be flushed now.
+    pub fn demand(&self, tables: impl Iterator<Item = TableId>) {
+        self.demanded.lock().extend(tables);
+        self.nudge.notify_one();
+    }
+
+    /// Says what is to become of the rows of these tables that are in doubt.
+    pub fn decide(&self, tables: impl Iterator<Item = TableId>, decision: Decision) {
+        self.decisions.lock().extend(tables.map(|table| (table, decision)));
+    }
+
+    /// What was decided about a table that has not been asked since.
+    pub fn decision(&self, table: TableId) -> Option<Decision> {
+        self.decisions.lock().get(&table).copied()
+    }
+
+    /// The table was asked, and what was decided is done.
+    pub fn decided(&self, table: TableId) {
+        self.decisions.lock().remove(&table);
+    }
+
+    /// The tables that were asked for since the last call.
+    pub fn take_demanded(&self) -> HashSet<TableId> {
+        std::mem::take(&mut *self.demanded.lock())
+    }
+
+    /// Generations that may be encoded and uploaded at the same time.
+    pub fn parallelism(&self) -> usize {
+        self.parallelism.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Changes it. What is running goes on.
+    pub fn set_parallelism(&self, parallelism: usize) {
+        self.parallelism.store(parallelism, Ordering::Relaxed);
+        self.room.notify_one();
+    }
+
+    /// Ends the scheduler and its tasks.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
