@@ -238,14 +238,20 @@ fn only_what_is_old_and_held_by_no_job_is_looked_at() {
     drop(job);
     assert_eq!(due(&state, i64::MAX, now), ["free", "held", "young"]);
 
-    state.put_off(TableId(Uuid::nil()), now);
+    let long = Duration::from_secs(600);
+    state.put_off(TableId(Uuid::nil()), long, now);
     assert!(due(&state, i64::MAX, now).is_empty());
     let mut lengths = Vec::new();
     for _ in 0..12 {
         let wait = state.waits[&TableId(Uuid::nil())];
         lengths.push(wait.length);
         assert_eq!(due(&state, i64::MAX, wait.until).len(), 3);
-        state.put_off(TableId(Uuid::nil()), wait.until);
+        state.put_off(TableId(Uuid::nil()), long, wait.until);
     }
     assert_eq!((lengths[0], lengths[1], lengths[11]), (FIRST_WAIT, FIRST_WAIT * 2, MAX_WAIT));
+
+    // Where files need not be old, nobody waits for long.
+    let mut state = State::default();
+    state.put_off(TableId(Uuid::nil()), Duration::ZERO, now);
+    assert_eq!(state.waits[&TableId(Uuid::nil())].length, MIN_FIRST_WAIT);
 }

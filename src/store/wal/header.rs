@@ -15,7 +15,7 @@ use super::codec::Reader;
 const CRC_LEN: usize = 4;
 
 /// Why a file's header is not one of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The bytes do not match their checksum.
     #[error("the header is damaged")]
