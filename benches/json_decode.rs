@@ -41,6 +41,7 @@ fn spec() -> TableSpec {
         bucket_seconds: 3_600,
         sort: Vec::new(),
         history: Vec::new(),
+        bloom: Vec::new(),
     }
 }
 

@@ -32,31 +32,53 @@ pub struct Node {
 impl Node {
     /// With so many tables, each of which has a commit.
     pub async fn start(objects: Arc<Slow>, tables: usize, parallelism: usize) -> Self {
-        let options = StoreOptions { segment_bytes: 4 << 20, ..StoreOptions::default() };
-        let store = Store::open(Arc::new(MemoryFileSystem::new()), Path::new("data"), &options);
-        let (store, registry) = (Arc::new(store.expect("should open the log")), Arc::new(Registry::default()));
-        let mut made = Vec::with_capacity(tables);
-        for number in 0..tables {
-            let (id, spec) = (TableId(uuid::Uuid::new_v4()), spec(number));
-            let body = serde_json::to_vec(&spec).expect("should be JSON").into();
-            let define = store.define(Define { table: id, schema_version: 1, body }).expect("should take it");
-            define.wait().await.expect("should define the table");
-            made.push(registry.insert(Table { id, spec }));
-        }
-        let url = Url::parse("memory:///lake").expect("should be a URL");
-        let lake = Arc::new(Lake::on(url, objects, Duration::from_secs(60)).expect("should be a lake"));
-        let (flushed, _) = tokio::sync::mpsc::unbounded_channel();
-        let options = Options { parallelism, min_age: LONG, max_age: LONG, grace: LONG, ..Options::default() };
-        let (ours, theirs) = (Arc::clone(&store), Arc::clone(&lake));
-        let journal = Arc::new(MemoryJournal::default());
-        let flusher = Flusher::start(ours, theirs, registry, options, journal, || 0, flushed).expect("should start");
-        let node = Self { store, lake, flusher, tables: made };
+        let node = Self::open(objects, (0..tables).map(spec).collect(), parallelism).await;
         for number in 0..tables {
             node.append(number).await;
         }
         let all: Vec<TableId> = node.tables.iter().map(|table| table.id).collect();
         node.flusher.flush(&all, LONG).await.expect("should flush");
         node
+    }
+
+    /// With these tables, and log care as a server has it.
+    pub async fn open(objects: Arc<Slow>, specs: Vec<TableSpec>, parallelism: usize) -> Self {
+        let options = StoreOptions { segment_bytes: 4 << 20, ..StoreOptions::default() };
+        let store = Store::open(Arc::new(MemoryFileSystem::new()), Path::new("data"), &options);
+        let (store, registry) = (Arc::new(store.expect("should open the log")), Arc::new(Registry::default()));
+        let mut made = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let id = TableId(uuid::Uuid::new_v4());
+            let body = serde_json::to_vec(&spec).expect("should be JSON").into();
+            let define = store.define(Define { table: id, schema_version: 1, body }).expect("should take it");
+            define.wait().await.expect("should define the table");
+            made.push(registry.insert(Table { id, spec }));
+        }
+        let url = Url::parse("memory:///lake").expect("should be a URL");
+        let lake = Lake::on(url, objects, Duration::from_secs(60)).expect("should be a lake");
+        let care = penstock::lake::Options::default();
+        let lake = Arc::new(lake.with_log_care(care.checkpoint_every, care.clean_up));
+        let (flushed, _) = tokio::sync::mpsc::unbounded_channel();
+        let options = Options { parallelism, min_age: LONG, max_age: LONG, grace: LONG, ..Options::default() };
+        let (ours, theirs) = (Arc::clone(&store), Arc::clone(&lake));
+        let journal = Arc::new(MemoryJournal::default());
+        let flusher = Flusher::start(ours, theirs, registry, options, journal, || 0, flushed).expect("should start");
+        Self { store, lake, flusher, tables: made }
+    }
+
+    /// A table's id.
+    pub fn table(&self, number: usize) -> TableId {
+        self.tables[number].id
+    }
+
+    /// Seals what is open in a table, and waits until it is in Delta.
+    pub async fn flush(&self, number: usize) {
+        self.flusher.flush(&[self.tables[number].id], LONG).await.expect("should flush");
+    }
+
+    /// Puts a slice into the log.
+    pub async fn append_slice(&self, slice: SliceInput) {
+        self.store.append(vec![slice]).expect("should be a record").wait().await.expect("should append");
     }
 
     /// Where a table lies in the lake.
@@ -92,7 +114,7 @@ impl Node {
     pub async fn flushes(&self, number: usize, commits: u64) {
         for _ in 0..commits {
             self.append(number).await;
-            self.flusher.flush(&[self.tables[number].id], LONG).await.expect("should flush");
+            self.flush(number).await;
         }
     }
 
@@ -111,7 +133,7 @@ impl Node {
             max_time: ROWS,
             payload: payload::encode(&batch).expect("should encode"),
         };
-        self.store.append(vec![slice]).expect("should be a record").wait().await.expect("should append");
+        self.append_slice(slice).await;
     }
 }
 
@@ -126,6 +148,7 @@ fn spec(number: usize) -> TableSpec {
         partition: Some("date".into()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

@@ -4,11 +4,13 @@
 //! - `parallel`: generations committed a second of 64 tables at parallelism 16 and 1, every call 100 ms: wanted at least 12 times;
 //! - `isolation`: p99 of seal to commit of 16 tables with and without another one whose commits take 5 s: wanted at most +10 %;
 //! - `requests`: calls a commit in the steady state, by kind: wanted at most 2 and the share of a head check;
-//! - `history`: time and calls of commits around number 10 and number 5,000 of a table: wanted at most 1.2 times.
+//! - `encode`: processor time of a generation of 100 MB from seal to commit, against one thread by hand: wanted at most 1.25 times;
+//! - `history`: time and calls of commits around number 10 and number 5,000 of a table, with log care: wanted at most 1.2 times.
 //!
 //! `cargo bench --bench flush` runs all, `cargo bench --bench flush -- requests` one; `PENSTOCK_BENCH_QUICK=1` is for seeing that it
 //! runs at all.
 
+mod encode;
 mod kit;
 mod slow;
 
@@ -26,13 +28,15 @@ const SLOW_COMMIT: Duration = Duration::from_secs(5);
 struct Scale {
     window: Duration,
     commits: u64,
+    /// Bytes of one large generation.
+    payload: usize,
 }
 
 fn main() {
     let quick = std::env::var_os("PENSTOCK_BENCH_QUICK").is_some();
     let scale = match quick {
-        true => Scale { window: Duration::from_secs(2), commits: 100 },
-        false => Scale { window: Duration::from_secs(20), commits: 5_000 },
+        true => Scale { window: Duration::from_secs(2), commits: 100, payload: 10 << 20 },
+        false => Scale { window: Duration::from_secs(20), commits: 5_000, payload: 100 << 20 },
     };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
@@ -45,6 +49,9 @@ fn main() {
     }
     if is_wanted("requests") {
         runtime.block_on(requests());
+    }
+    if is_wanted("encode") {
+        runtime.block_on(encode::run(scale.payload));
     }
     if is_wanted("history") {
         runtime.block_on(history(scale));

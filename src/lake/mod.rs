@@ -220,6 +220,12 @@ impl Lake {
         Self { proof, ..Self::behind(stores, patience) }
     }
 
+    /// The same lake, whose tables get Delta checkpoints and clean-up as [`Options`] has them.
+    #[must_use]
+    pub fn with_log_care(self, checkpoint_every: u64, clean_up: bool) -> Self {
+        Self { care: Care::new(checkpoint_every, clean_up), ..self }
+    }
+
     #[cfg(test)]
     fn with_care(self, care: Arc<Care>) -> Self {
         Self { care, ..self }
