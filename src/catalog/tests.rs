@@ -12,6 +12,7 @@ fn spec(name: &str) -> TableSpec {
         partition: Some("date".to_owned()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

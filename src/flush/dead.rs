@@ -134,6 +134,7 @@ fn spec(name: TableName) -> TableSpec {
         partition: Some("date".into()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

@@ -122,6 +122,7 @@ impl Kit {
             partition: Some("date".into()),
             sort: vec![],
             history: vec![],
+            bloom: vec![],
         };
         self.define(spec).await
     }

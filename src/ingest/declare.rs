@@ -28,6 +28,9 @@ pub struct Declaration {
     /// Sort columns of the data files; the event time is the last one by itself.
     #[serde(default)]
     pub sort: Vec<String>,
+    /// Columns of ids for which the data files carry a Bloom filter.
+    #[serde(default)]
+    pub bloom: Vec<String>,
 }
 
 fn partitioned_by_default() -> bool {
@@ -71,6 +74,7 @@ impl Declaration {
             partition,
             sort: self.sort,
             history: Vec::new(),
+            bloom: self.bloom,
         };
         spec.validate()?;
         Ok(spec)

@@ -94,6 +94,7 @@ fn define(
         bucket_seconds: DEFAULT_BUCKET_SECONDS,
         sort: Vec::new(),
         history: Vec::new(),
+        bloom: Vec::new(),
     };
     spec.validate().map_err(|e| {
         let help = "rename the columns, or declare the table and send rows that fit it";

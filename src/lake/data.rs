@@ -20,6 +20,7 @@ use deltalake::datafile::writer::WriterConfig;
 use deltalake::kernel::Add;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 
 use super::{Error, LakeTable};
@@ -58,9 +59,15 @@ impl Default for FileSettings {
 }
 
 impl FileSettings {
-    fn properties(&self) -> Result<WriterProperties, Error> {
+    fn properties(&self, spec: &TableSpec) -> Result<WriterProperties, Error> {
         let level = ZstdLevel::try_new(self.zstd_level).map_err(Error::FileSettings)?;
-        Ok(WriterProperties::builder()
+        let builder = WriterProperties::builder();
+        // An older schema version may not have the column yet.
+        let bloom = spec.bloom.iter().filter(|name| spec.column_index(name).is_some());
+        let builder = bloom.fold(builder, |builder, name| {
+            builder.set_column_bloom_filter_enabled(ColumnPath::new(vec![name.clone()]), true)
+        });
+        Ok(builder
             .set_compression(Compression::ZSTD(level))
             .set_dictionary_enabled(true)
             .set_statistics_enabled(EnabledStatistics::Page)
@@ -131,7 +138,7 @@ impl LakeTable {
         let config = WriterConfig::new(
             Arc::clone(&files),
             Vec::new(),
-            Some(settings.properties()?),
+            Some(settings.properties(spec)?),
             Some(settings.target_file_bytes),
             Some(WRITE_BATCH_ROWS),
             // The first 32 columns, as the Delta protocol's default has it.

@@ -146,6 +146,7 @@ fn spec() -> TableSpec {
         partition: Some("date".into()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

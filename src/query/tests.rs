@@ -64,6 +64,7 @@ impl Kit {
             partition: Some("date".into()),
             sort: vec![],
             history: vec![],
+            bloom: vec![],
         };
         let id = TableId(Uuid::new_v4());
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();

@@ -136,6 +136,9 @@ pub struct TableSpec {
     pub partition: Option<String>,
     /// Rows of a file are sorted by these columns, then by event time.
     pub sort: Vec<String>,
+    /// Columns of ids, for which data files carry a Bloom filter: who looks for one value skips the row groups that do not have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bloom: Vec<String>,
     /// The earlier schema versions, version 1 first. So the newest definition says how rows of every version are to be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Earlier>,
@@ -216,6 +219,9 @@ pub enum SpecError {
     /// A sort column without a plain order.
     #[error("sort column {0:?} is nested; sort by plain columns")]
     SortType(String),
+    /// A Bloom filter over values that Parquet keeps none of, or that are too few for one.
+    #[error("column {0:?} cannot have a Bloom filter: it is nested or boolean; declare it for columns of ids")]
+    BloomType(String),
     /// A bucket that would span two dates.
     #[error("a bucket of {0} s does not divide a day; use for example 5m, 15m, 1h, 6h or 1d")]
     BucketWidth(u64),
@@ -294,6 +300,12 @@ impl TableSpec {
             let at = self.column_index(name).ok_or_else(|| unknown("sort", name))?;
             if self.columns[at].kind.depth() > 1 {
                 return Err(SpecError::SortType(name.clone()));
+            }
+        }
+        for name in &self.bloom {
+            let at = self.column_index(name).ok_or_else(|| unknown("Bloom filter", name))?;
+            if self.columns[at].kind.depth() > 1 || self.columns[at].kind == ColumnType::Boolean {
+                return Err(SpecError::BloomType(name.clone()));
             }
         }
         if let Some(partition) = &self.partition

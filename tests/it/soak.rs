@@ -74,6 +74,7 @@ fn spec(table: usize) -> TableSpec {
         partition: Some("date".into()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

@@ -62,6 +62,7 @@ pub fn definition() -> CreateTable {
         bucket: None,
         partition: true,
         sort: vec!["host".to_owned()],
+        bloom: Vec::new(),
     }
 }
 

@@ -22,6 +22,9 @@ pub struct CreateTable {
     pub partition: bool,
     /// Columns that rows of a file are sorted by.
     pub sort: Vec<String>,
+    /// Columns for which data files carry a Bloom filter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bloom: Vec<String>,
 }
 
 impl CreateTable {
@@ -40,6 +43,7 @@ impl CreateTable {
             bucket: Some(format!("{}s", spec.bucket_seconds)),
             partition: spec.partition.is_some(),
             sort: spec.sort.clone(),
+            bloom: spec.bloom.clone(),
         }
     }
 }

@@ -24,6 +24,7 @@ fn definition() -> CreateTable {
         bucket: None,
         partition: true,
         sort: Vec::new(),
+        bloom: Vec::new(),
     }
 }
 

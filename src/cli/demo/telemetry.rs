@@ -144,6 +144,7 @@ impl Source {
             bucket: None,
             partition: true,
             sort: sort.iter().map(ToString::to_string).collect(),
+            bloom: Vec::new(),
         }
     }
 }

@@ -111,6 +111,9 @@ struct CreateArgs {
     /// Sort the rows of a file by this column, then by time (repeatable)
     #[arg(long = "sort", value_name = "COLUMN")]
     sort: Vec<String>,
+    /// Give data files a Bloom filter for this column, by which readers that look for one id skip most of a file (repeatable)
+    #[arg(long = "bloom", value_name = "COLUMN")]
+    bloom: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -164,6 +167,7 @@ impl CreateArgs {
             bucket: self.bucket.clone(),
             partition: !self.no_partition,
             sort: self.sort.clone(),
+            bloom: self.bloom.clone(),
         }
     }
 }
@@ -196,6 +200,7 @@ fn show_table(reply: &TableReply) -> String {
         ("bucket", show::uptime(u64::from(spec.bucket_seconds))),
         ("partition", show::optional(spec.partition.as_ref())),
         ("sort", spec.sort.join(", ")),
+        ("bloom filters", spec.bloom.join(", ")),
         ("schema version", spec.schema_version.to_string()),
         ("Delta version", show::optional(reply.delta_version)),
         ("in Delta", format!("{} rows in {} files", show::count(reply.delta_rows), show::count(reply.delta_files))),

@@ -71,6 +71,7 @@ async fn status_shows_tables_and_their_trouble() {
         bucket: None,
         partition: false,
         sort: Vec::new(),
+        bloom: Vec::new(),
     };
     client.create(&"cpu".parse().unwrap(), &definition).await.unwrap();
     let text = crate::cli::status::render(&client.status().await.unwrap());

@@ -30,6 +30,7 @@ fn spec(name: &str) -> TableSpec {
         partition: Some("date".into()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     }
 }
 

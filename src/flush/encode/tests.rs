@@ -25,6 +25,7 @@ fn spec(partition: bool) -> TableSpec {
         partition: partition.then(|| "date".into()),
         sort: vec!["host".into()],
         history: vec![],
+        bloom: vec![],
     }
 }
 

@@ -39,6 +39,7 @@ fn logs() -> TableSpec {
         partition: Some("date".into()),
         sort: vec!["service".into(), "host".into()],
         history: vec![],
+        bloom: vec![],
     }
 }
 

@@ -45,6 +45,7 @@ fn define(columns: Vec<ColumnSpec>, event_time: EventTime) -> TableSpec {
         bucket_seconds: 3_600,
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     };
     spec.validate().unwrap();
     spec

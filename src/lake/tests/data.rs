@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::*;
 use crate::lake::FileSettings;
+use crate::schema::TableSpec;
 
 #[tokio::test]
 async fn adds_carry_partition_values_and_statistics() {
@@ -176,5 +177,33 @@ async fn a_partition_column_of_odd_characters_is_found_by_readers() {
         let found = session.sql(&sql).await.expect("should plan").collect().await.expect("should run");
         let found = arrow::util::pretty::pretty_format_batches(&found).expect("should format").to_string();
         assert!(found.contains("| 3 ") && found.contains("1969-12-31") && found.contains("2.0"), "{odd}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn declared_columns_have_a_bloom_filter_that_knows_their_values() {
+    use parquet::file::properties::ReaderProperties;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::file::serialized_reader::ReadOptionsBuilder;
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    // One of them is of a version that these rows do not have yet.
+    let spec = TableSpec { bloom: vec!["host".into(), "later".into()], ..spec() };
+    let batches = day_of_rows(&spec, 20_000, 10);
+    let files = table.write_data(&spec, batches, &FileSettings::default()).await.expect("should write");
+    let path = Path::from(format!("lake/metrics/cpu/{}", files.adds[0].path));
+    let bytes = store.get(&path).await.expect("should be there").bytes().await.expect("should read");
+    let properties = ReaderProperties::builder().set_read_bloom_filter(true).build();
+    let options = ReadOptionsBuilder::new().with_reader_properties(properties).build();
+    let file = SerializedFileReader::new_with_options(bytes, options).expect("should be Parquet");
+    let group = file.get_row_group(0).expect("should have a row group");
+    let columns: Vec<String> = group.metadata().columns().iter().map(|c| c.column_path().string()).collect();
+    for (at, column) in columns.iter().enumerate() {
+        let filter = group.get_column_bloom_filter(at);
+        assert_eq!(filter.is_some(), column == "host", "{column}");
+        let Some(filter) = filter else { continue };
+        assert!((0..5).filter(|n| *n != 2).any(|n| filter.check(&format!("host-{n}").as_str())));
+        let strangers = (0..100).filter(|n| filter.check(&format!("stranger-{n}").as_str())).count();
+        assert!(strangers < 20, "{strangers} of 100 values that are not there are taken for there");
     }
 }

@@ -59,6 +59,7 @@ pub fn spec() -> TableSpec {
         partition: Some("date".into()),
         sort: vec!["host".into()],
         history: vec![],
+        bloom: vec![],
     }
 }
 

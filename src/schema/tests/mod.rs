@@ -40,5 +40,6 @@ pub(crate) fn every_type() -> TableSpec {
         bucket_seconds: 3_600,
         sort: vec!["s".to_owned()],
         history: vec![],
+        bloom: vec![],
     }
 }

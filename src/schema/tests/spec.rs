@@ -26,6 +26,7 @@ fn the_json_form_is_stable() {
         partition: Some("date".to_owned()),
         sort: vec![],
         history: vec![],
+        bloom: vec![],
     };
     let json = concat!(
         r#"{"name":"m.cpu","schema_version":3,"columns":[{"name":"ts","type":"timestamp","nullable":false},"#,

@@ -150,3 +150,20 @@ fn rows_of_every_version_are_rows_of_the_newest_with_nulls_behind() {
     assert!(matches!(unknown, PayloadError::UnknownVersion { version: 3, newest: 2 }), "{unknown}");
     assert!(decode_as(&second, &schema, 1, ENCODING_IPC, &new).is_err(), "the version is not the rows'");
 }
+
+#[test]
+fn bloom_filters_may_change_and_rows_of_every_version_are_read_as_before() {
+    let first = every_type();
+    let second = next(&first, &TableSpec { bloom: vec!["l".into()], ..first.clone() });
+    assert_eq!((second.schema_version, &second.columns), (2, &first.columns));
+    assert_eq!(second.change_to(&second), Change::None);
+    let third = next(&second, &first);
+    assert!(third.bloom.is_empty());
+    assert_eq!(third.at(1).map(|spec| spec.columns), Some(first.columns.clone()));
+    for (name, error) in [("nowhere", "not among the columns"), ("b", "cannot have a Bloom filter")] {
+        let wanted = TableSpec { bloom: vec![name.into()], ..first.clone() };
+        let refused = wanted.validate().expect_err("should be refused").to_string();
+        assert!(refused.contains(error), "{refused}");
+        assert!(matches!(first.change_to(&wanted), Change::Refused(_)));
+    }
+}
