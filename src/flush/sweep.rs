@@ -199,19 +199,29 @@ impl Sweep {
         let handle = lake.table(table, &name);
         let suspects: Vec<Suspect<'_>> = uploads.iter().map(suspect).collect();
         let fates = handle.fates(&suspects).await?;
+        // One file that cannot be removed now does not keep the others.
+        let (mut decided, mut failed) = (0_usize, None);
         for (upload, fate) in uploads.iter().zip(fates) {
             match fate {
                 Fate::Undecided => continue,
                 Fate::Referenced => {}
                 Fate::Orphan => {
-                    handle.remove_orphan(&upload.path).await?;
+                    if let Err(error) = handle.remove_orphan(&upload.path).await {
+                        failed = Some(error);
+                        continue;
+                    }
                     self.removed.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(table = %name, path = upload.path, "removed a file that no commit refers to");
                 }
             }
+            decided += 1;
             self.state.lock().decided(upload);
         }
-        Ok(())
+        if decided > 0 {
+            // What is getting on need not wait for longer each time.
+            self.state.lock().begin_anew(table, self.age, Instant::now());
+        }
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -249,6 +259,13 @@ impl State {
         let first = age.clamp(MIN_FIRST_WAIT, FIRST_WAIT);
         let length = self.waits.get(&table).map_or(first, |wait| (wait.length * 2).min(MAX_WAIT));
         self.waits.insert(table, Wait { until: now + length, length });
+    }
+
+    /// The wait of a table of which something was decided: the first one again, if anything is left.
+    fn begin_anew(&mut self, table: TableId, age: Duration, now: Instant) {
+        if self.waits.remove(&table).is_some() {
+            self.put_off(table, age, now);
+        }
     }
 
     fn decided(&mut self, upload: &Upload) {

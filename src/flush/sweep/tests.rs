@@ -250,6 +250,9 @@ fn only_what_is_old_and_held_by_no_job_is_looked_at() {
     }
     assert_eq!((lengths[0], lengths[1], lengths[11]), (FIRST_WAIT, FIRST_WAIT * 2, MAX_WAIT));
 
+    state.begin_anew(TableId(Uuid::nil()), long, now);
+    assert_eq!(state.waits[&TableId(Uuid::nil())].length, FIRST_WAIT);
+
     // Where files need not be old, nobody waits for long.
     let mut state = State::default();
     state.put_off(TableId(Uuid::nil()), Duration::ZERO, now);

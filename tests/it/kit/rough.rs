@@ -103,6 +103,11 @@ impl Weather {
         Self { latency: millis(0..3), bytes_per_second: 64 << 20, faults: 0.03, read_faults: 0.000_5, late }
     }
 
+    /// Nothing happens.
+    pub fn calm() -> Self {
+        Self { latency: millis(0..1), faults: 0.0, read_faults: 0.0, ..Self::mild() }
+    }
+
     /// Some weather.
     pub fn draw(random: &mut StdRng) -> Self {
         Self {
