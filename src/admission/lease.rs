@@ -201,7 +201,10 @@ impl Lease {
             // As of the last look: what has reached Delta since is known of the node, at least.
             let waiting = share.namespace.unflushed.load(Ordering::Relaxed).min(unflushed);
             usage.namespace = of_namespace.saturating_add(waiting);
-            usage.lag = Duration::from_millis(share.lag_millis.load(Ordering::Relaxed));
+            // Looks see only tables that have rows waiting: one that has none left would keep its last age, and be refused for ever.
+            if share.usage.rows() > 0 {
+                usage.lag = Duration::from_millis(share.lag_millis.load(Ordering::Relaxed));
+            }
         }
         let delay = match policy(&usage, bytes, &admission.limits()) {
             Decision::Admit => Duration::ZERO,

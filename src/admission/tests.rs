@@ -146,8 +146,17 @@ fn a_post_that_grows_beyond_what_ever_fits_is_told_so() {
 }
 
 fn share(admission: &Admission, number: u128, namespace: &str) -> Option<Arc<Share>> {
+    share_of(admission, number, namespace, &Arc::default())
+}
+
+fn share_of(
+    admission: &Admission,
+    number: u128,
+    namespace: &str,
+    usage: &Arc<penstock_store::TableUsage>,
+) -> Option<Arc<Share>> {
     let table = penstock_store::TableId(uuid::Uuid::from_u128(number));
-    admission.share(table, namespace, || Some(Arc::default()))
+    admission.share(table, namespace, || Some(Arc::clone(usage)))
 }
 
 #[test]
@@ -171,8 +180,7 @@ fn a_table_fills_its_own_share_and_nobody_elses() {
 fn a_namespace_never_has_more_waiting_than_the_node() {
     let admission = Admission::new(Limits { namespace: 500, ..LIMITS });
     let usage = Arc::new(penstock_store::TableUsage::default());
-    let id = penstock_store::TableId(uuid::Uuid::from_u128(1));
-    let share = admission.share(id, "a", || Some(Arc::clone(&usage)));
+    let share = share_of(&admission, 1, "a", &usage);
     usage.set(1, 490);
     admission.observe(Observed::default());
     assert_eq!(admission.lease(share.clone(), 20, 490).expect_err("should be refused").code(), "over_namespace_share");
@@ -184,14 +192,21 @@ fn a_namespace_never_has_more_waiting_than_the_node() {
 #[test]
 fn a_table_whose_rows_wait_for_too_long_is_held_back_alone() {
     let admission = Admission::new(Limits { max_lag: Some(Duration::from_secs(5)), ..LIMITS });
-    let [late, other] = [1, 2].map(|n| share(&admission, n, "a"));
+    let usage = Arc::new(penstock_store::TableUsage::default());
+    usage.set(1, 1);
+    let [late, other] = [1, 2].map(|n| share_of(&admission, n, "a", &usage));
     let id = |number| penstock_store::TableId(uuid::Uuid::from_u128(number));
     admission.observe_lag(id(1), Duration::from_secs(6));
     admission.observe_lag(id(9), Duration::from_secs(6));
     assert_eq!(admission.lease(late.clone(), 1, 0).expect_err("should be refused").code(), "over_cursor_lag");
     drop(admission.lease(other, 1, 0).expect("should be let in"));
     admission.observe_lag(id(1), Duration::ZERO);
-    drop(admission.lease(late, 1, 0).expect("should be let in again"));
+    drop(admission.lease(late.clone(), 1, 0).expect("should be let in again"));
+    // All of it has reached Delta: nobody looks at the table any more, and nothing waits.
+    admission.observe_lag(id(1), Duration::from_secs(6));
+    assert!(admission.lease(late.clone(), 1, 0).is_err());
+    usage.set(0, 0);
+    drop(admission.lease(late, 1, 0).expect("should be let in with nothing waiting"));
 }
 
 #[test]
