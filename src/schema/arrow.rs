@@ -88,8 +88,9 @@ pub fn entries_field(value: &ColumnType) -> Arc<Field> {
     Arc::new(Field::new("key_value", DataType::Struct(entry_fields(value)), false))
 }
 
-/// The column type that holds every value of an Arrow type without loss; none where there is no such type.
-/// Unsigned 64-bit integers become `decimal(20,0)`, a column of nothing but nulls becomes a string column.
+/// The column type that holds the values of an Arrow type without loss; none where there is no such type.
+/// Unsigned 64-bit integers become `decimal(20,0)`, a column of nothing but nulls becomes a string column. Values that do not fit are
+/// possible in decimals of more than 38 digits only.
 pub fn column_type(data_type: &DataType) -> Option<ColumnType> {
     Some(match data_type {
         DataType::Boolean => ColumnType::Boolean,
@@ -136,10 +137,11 @@ fn map(entries: &DataType) -> Option<ColumnType> {
     string_keys.then_some(ColumnType::Map(Box::new(column_type(value.data_type())?)))
 }
 
-/// A negative scale counts zeros before the point; Delta has none, so they become digits.
+/// A negative scale counts zeros before the point; Delta has none, so they become digits. Of more digits than 128 bits hold it is
+/// the values that tell whether they fit.
 fn decimal(precision: u8, scale: i8) -> Option<ColumnType> {
     let (precision, scale) =
-        if scale < 0 { (precision.checked_add(scale.unsigned_abs())?, 0) } else { (precision, scale) };
-    let fits = precision <= MAX_DECIMAL_DIGITS && scale.unsigned_abs() <= precision;
-    fits.then_some(ColumnType::Decimal { precision, scale })
+        if scale < 0 { (precision.saturating_add(scale.unsigned_abs()), 0) } else { (precision, scale) };
+    let precision = precision.min(MAX_DECIMAL_DIGITS);
+    (scale.unsigned_abs() <= precision).then_some(ColumnType::Decimal { precision, scale })
 }

@@ -3,7 +3,7 @@
 //!
 //! - `kit`: a running server, replies, commands, Delta tables read from disk, Python;
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
-//! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad;
+//! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad; `conformance`: what becomes of each row, case by case;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `replaced`: what others do to our tables and our data directory;
 //! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
@@ -11,6 +11,7 @@
 
 mod admission;
 mod cli;
+mod conformance;
 mod crash;
 mod directory;
 mod doctor;

@@ -57,6 +57,8 @@ fn foreign_types_map_to_what_holds_them() {
         (DataType::Timestamp(TimeUnit::Nanosecond, Some("Australia/Melbourne".into())), "timestamp"),
         (DataType::Decimal256(38, 2), "decimal(38,2)"),
         (DataType::Decimal128(5, -3), "decimal(8,0)"),
+        (DataType::Decimal256(76, 38), "decimal(38,38)"),
+        (DataType::Decimal128(38, -1), "decimal(38,0)"),
         (DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)), "string"),
         (DataType::new_large_list(DataType::Int8, true), "list<int>"),
         (DataType::new_fixed_size_list(DataType::Float32, 3, true), "list<float>"),
@@ -67,8 +69,7 @@ fn foreign_types_map_to_what_holds_them() {
     for none in [
         DataType::Time64(TimeUnit::Microsecond),
         DataType::Duration(TimeUnit::Second),
-        DataType::Decimal256(39, 0),
-        DataType::Decimal128(38, -1),
+        DataType::Decimal256(76, 39),
         DataType::new_list(DataType::Time32(TimeUnit::Second), true),
     ] {
         assert_eq!(column_type(&none), None, "{none}");
