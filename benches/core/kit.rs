@@ -36,7 +36,7 @@ pub fn table(n: u64) -> TableId {
     TableId(Uuid::from_u128(u128::from(mix(seed)) << 64 | u128::from(mix(!seed))))
 }
 
-/// One row for pair number `n`.
+/// One row for pair number `n`, in memory of its own as every post's is.
 pub fn slice(n: u64, payload: &Bytes) -> SliceInput {
     let bucket = Bucket { start: (n % BUCKETS) as i64 * HOUR, width: HOUR };
     SliceInput {
@@ -47,7 +47,7 @@ pub fn slice(n: u64, payload: &Bytes) -> SliceInput {
         rows: 1,
         min_time: bucket.start,
         max_time: bucket.start,
-        payload: payload.clone(),
+        payload: Bytes::copy_from_slice(payload),
     }
 }
 

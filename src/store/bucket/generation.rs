@@ -2,6 +2,7 @@
 //! many slices it had needs no copy. A checkpoint moves slices from memory into a lane file; their number and order stay.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::extent::Extent;
-use crate::checkpoint::lane_file::ExtentEntry;
+use crate::checkpoint::lane_file::{ExtentEntry, SLICE_ENTRY_LEN};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 
 /// A durable slice.
@@ -65,8 +66,6 @@ struct Content {
     count: u32,
     /// The swap since which a checkpoint knows that there is something to move; see `ShardState`.
     dirty_since: u32,
-    /// Its rows are in Delta, and its extents no longer count.
-    retired: bool,
 }
 
 impl Content {
@@ -75,15 +74,10 @@ impl Content {
     }
 
     /// Adds extents at the end, without room to spare: there are millions of these lists.
-    fn extend(&mut self, more: impl IntoIterator<Item = Extent>) {
+    fn extend(&mut self, more: impl ExactSizeIterator<Item = Extent>) {
         let mut extents = std::mem::take(&mut self.extents).into_vec();
-        let more: Vec<Extent> = more.into_iter().collect();
-        if extents.is_empty() {
-            extents = more;
-        } else {
-            extents.reserve_exact(more.len());
-            extents.extend(more);
-        }
+        extents.reserve_exact(more.len());
+        extents.extend(more);
         self.extents = extents.into_boxed_slice();
     }
 }
@@ -100,6 +94,8 @@ pub struct Generation {
     /// When this process saw its first record; monotonic, so that a jump of the wall clock seals nothing.
     pub opened_at: Instant,
     content: RwLock<Content>,
+    /// Its rows are in Delta, and its extents no longer count. Changes under the lock of `content`.
+    retired: AtomicBool,
     /// Boxed: most generations are open.
     seal: OnceLock<Box<SealInfo>>,
 }
@@ -115,7 +111,22 @@ pub struct Sealed {
 
 impl Generation {
     pub(crate) fn new(table: TableId, bucket: Bucket, first_lsn: Lsn) -> Self {
-        Self { table, bucket, first_lsn, opened_at: Instant::now(), content: RwLock::default(), seal: OnceLock::new() }
+        Self {
+            table,
+            bucket,
+            first_lsn,
+            opened_at: Instant::now(),
+            content: RwLock::default(),
+            retired: AtomicBool::new(false),
+            seal: OnceLock::new(),
+        }
+    }
+
+    /// Looks once at each of some generations. A million lie far from each other in main memory: looked at together the processor
+    /// waits for many at once, and without their locks, each of which it would wait for by itself.
+    pub(crate) fn touch<'a>(generations: impl Iterator<Item = &'a Self>) {
+        let look = |g: &Self| (g.opened_at, g.is_retired(), g.seal.get().is_some(), g.first_lsn);
+        std::hint::black_box(generations.map(look).max());
     }
 
     /// Adds a slice at the end; true if it is the first one since the swap `since`.
@@ -127,8 +138,9 @@ impl Generation {
         content.bytes += input.payload.len() as u64;
         let slices = &mut content.slices;
         if slices.len() == slices.capacity() {
-            // A vector's own first step is four; most generations of a large node have fewer slices between two checkpoints.
-            slices.reserve_exact(slices.len().max(1));
+            // A vector's own first step is four; most generations of a large node have fewer slices between two checkpoints. One
+            // would have most of those that have two copied.
+            slices.reserve_exact(slices.len().max(2));
         }
         slices.push(Slice {
             lsn,
@@ -148,32 +160,38 @@ impl Generation {
 
     /// Its rows are in Delta: lane files need not be kept for it. Readers that have it keep what they have.
     pub(super) fn retire(&self) {
-        let mut content = self.content.write();
-        if !std::mem::replace(&mut content.retired, true) {
+        let content = self.content.write();
+        if !self.retired.swap(true, Ordering::Release) {
             content.extents.iter().for_each(|e| e.file.remove_live(e.len));
         }
     }
 
-    /// The slices in memory whose records lie below `lsn`; none once it is retired. They share memory with the generation.
-    pub(crate) fn in_memory_below(&self, lsn: Lsn) -> Vec<Slice> {
+    /// Shows `read` the slices in memory whose records lie below `lsn`; none once it is retired. The owner waits for `read` if it has a
+    /// slice to add here: if they make more than `most` bytes of extent, they are shared with the generation, and shown without its lock.
+    pub(crate) fn with_memory_below<R>(&self, lsn: Lsn, most: usize, read: impl FnOnce(&[Slice]) -> R) -> R {
         let content = self.content.read();
-        if content.retired {
-            return Vec::new();
+        if self.is_retired() {
+            return read(&[]);
         }
-        let count = content.slices.partition_point(|s| s.lsn < lsn);
-        content.slices[..count].to_vec()
+        let below = &content.slices[..content.slices.partition_point(|s| s.lsn < lsn)];
+        if below.iter().map(|s| SLICE_ENTRY_LEN + s.payload.len()).sum::<usize>() <= most {
+            return read(below);
+        }
+        let shared = below.to_vec();
+        drop(content);
+        read(&shared)
     }
 
     /// Puts extents in the place of as many slices, the first ones in memory. Nothing happens if it was retired meanwhile.
     ///
     /// MUST AFTER the barrier: the memory that goes here may be the only place that a reader has.
-    pub(crate) fn install(&self, extents: impl IntoIterator<Item = Extent>) {
+    pub(crate) fn install(&self, extents: impl ExactSizeIterator<Item = Extent>) {
         let mut content = self.content.write();
-        if content.retired {
+        if self.is_retired() {
             return;
         }
         let mut moved = 0;
-        content.extend(extents.into_iter().inspect(|extent| {
+        content.extend(extents.inspect(|extent| {
             moved += extent.slices as usize;
             extent.file.add_live(extent.len);
         }));
@@ -198,7 +216,7 @@ impl Generation {
             extent.file.add_live(extent.len);
             added.push(extent);
         }
-        content.extend(added);
+        content.extend(added.into_iter());
         // Copies of old extents lie in newer files; of one file they come in order.
         if !content.extents.is_sorted_by_key(|e| e.order) {
             content.extents.sort_by_key(|e| e.order);
@@ -208,7 +226,7 @@ impl Generation {
     /// Puts copies in the place of extents: `copies` has where each one was and where it is now.
     pub(crate) fn replace(&self, copies: impl IntoIterator<Item = (u64, u64, Extent)>) {
         let mut content = self.content.write();
-        if content.retired {
+        if self.is_retired() {
             return;
         }
         for (file, offset, copy) in copies {
@@ -223,7 +241,7 @@ impl Generation {
 
     /// Whether its rows are in Delta.
     pub fn is_retired(&self) -> bool {
-        self.content.read().retired
+        self.retired.load(Ordering::Acquire)
     }
 
     /// The seal, once it is durable.

@@ -115,6 +115,18 @@ impl ShardState {
         Ok(Applied::Done)
     }
 
+    /// Looks once at what applying `records` will need. With a million open pairs all of it comes from main memory: looked up step by
+    /// step for all records, the processor waits for many at once; applied one by one, for each step of each.
+    pub fn touch<'a>(&self, records: impl Iterator<Item = &'a Record>) {
+        let slices = records.flat_map(|record| match record {
+            Record::Slices(rows) => rows.slices.as_slice(),
+            _ => &[],
+        });
+        let tables: Vec<_> = slices.filter_map(|s| Some((self.tables.get(s.table)?, s.bucket))).collect();
+        let generations: Vec<_> = tables.iter().filter_map(|(table, bucket)| table.open.get(bucket)).collect();
+        Generation::touch(generations.into_iter().map(|g| &**g));
+    }
+
     fn push(&mut self, lsn: Lsn, slice: SliceInput) {
         let table_id = slice.table;
         let table = self.tables.entry(table_id);

@@ -151,8 +151,14 @@ fn a_swap_takes_what_has_changed_and_nothing_twice() {
     let second = state.take_dirty();
     assert_eq!(second.generations.iter().map(|g| g.first_lsn).collect::<Vec<_>>(), [Lsn(200)]);
     assert_eq!(second.progress, [(table(1), NOW, SealProgress { sealed: 1, committed: 1 })]);
-    assert!(first.generations[0].is_retired() && first.generations[0].in_memory_below(Lsn(1000)).is_empty());
-    assert_eq!(second.generations[0].in_memory_below(Lsn(400)).len(), 1, "one of its slices lies behind");
+    assert!(first.generations[0].is_retired());
+    let below = |g: &crate::Generation, lsn, most| g.with_memory_below(Lsn(lsn), most, |slices| slices.len());
+    assert_eq!(below(&first.generations[0], 1000, 1000), 0, "what is retired has nothing to move");
+    // Shown in place, and shared.
+    for most in [1000, 0] {
+        assert_eq!(below(&second.generations[0], 400, most), 1, "one of its slices lies behind");
+        assert_eq!(below(&second.generations[0], 401, most), 2);
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::types::{Bucket, Lsn, TableId};
 /// Bytes that are written at once, unless the caller says otherwise.
 pub const DEFAULT_CHUNK_BYTES: usize = 1 << 20;
 
+const PAGE: usize = 4096;
+
 /// What is told after each write: how many bytes it had. An error ends the writing.
 pub type Pace<'a> = dyn FnMut(u64) -> io::Result<()> + 'a;
 
@@ -69,6 +71,24 @@ impl<'a> LaneWriter<'a> {
     /// Bytes of the file so far, buffered ones included.
     pub fn len_bytes(&self) -> u64 {
         self.written + self.buffer.len() as u64
+    }
+
+    /// Sees to it that the next `bytes` that are added do not reach the file, so that the caller may hold a lock meanwhile; less than a
+    /// chunk.
+    ///
+    /// # Errors
+    /// The I/O error, or what `pace` reports.
+    pub fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+        // Whole pages: part of one would be written twice.
+        let whole = self.buffer.len() - self.buffer.len() % PAGE;
+        if whole == 0 || self.buffer.len() + bytes < self.chunk {
+            return Ok(());
+        }
+        let mut full = std::mem::take(&mut self.buffer);
+        self.write(&full[..whole])?;
+        full.drain(..whole);
+        self.buffer = full;
+        Ok(())
     }
 
     /// Adds slices of one generation, in LSN order, as one extent or several; none for no slices. Those of a table belong

@@ -25,12 +25,44 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
-/// One thing to write.
+/// Bytes of a generation that are written under its lock; the lock of one with more is let go first.
+const SHOWN_BYTES: usize = 16 << 10;
+
+/// Generations that are looked at together before they are needed one by one.
+const TOUCHED_AT_ONCE: usize = 32;
+
+/// One thing to write. There may be millions, most of them far from each other in memory: what they are sorted by is looked up once.
 #[derive(Debug)]
 struct Item {
+    order: (TableId, Bucket, Lsn),
     generation: Arc<Generation>,
     /// An extent of an older lane file; none: what is in memory.
-    copy: Option<(Arc<LaneFile>, ExtentEntry)>,
+    copy: Option<Box<(Arc<LaneFile>, ExtentEntry)>>,
+}
+
+impl Item {
+    fn new(generation: Arc<Generation>, copy: Option<Box<(Arc<LaneFile>, ExtentEntry)>>) -> Self {
+        Self { order: (generation.table, generation.bucket, generation.first_lsn), generation, copy }
+    }
+
+    /// Tables together, as the index wants them; a generation's slices in the order in which they came.
+    fn order(&self) -> (&(TableId, Bucket, Lsn), (u64, u64)) {
+        // One record may reach over two extents: then they have the same LSN, and lie in order in one file.
+        (&self.order, self.copy.as_ref().map_or((u64::MAX, 0), |copy| (copy.1.first_lsn.0, copy.1.offset)))
+    }
+}
+
+/// Goes through `items`, some of whose generations are always touched ahead.
+fn touched<T>(items: Vec<T>, generation: impl Fn(&T) -> &Generation) -> impl Iterator<Item = T> {
+    let (mut items, mut ahead) = (items.into_iter(), 0_usize);
+    std::iter::from_fn(move || {
+        if ahead == 0 {
+            ahead = items.len().min(TOUCHED_AT_ONCE);
+            Generation::touch(items.as_slice()[..ahead].iter().map(&generation));
+        }
+        ahead = ahead.saturating_sub(1);
+        items.next()
+    })
 }
 
 /// A lane file that is written, and what lies in it; nothing of it is durable.
@@ -76,10 +108,8 @@ pub struct Load {
 impl Load {
     /// Everything that the given generations have in memory below `checkpoint`; a generation may be given twice.
     pub fn new<'a>(generations: impl Iterator<Item = &'a Arc<Generation>>) -> Self {
-        let mut live: Vec<&Arc<Generation>> = generations.filter(|g| !g.is_retired()).collect();
-        live.sort_unstable_by_key(|g| Arc::as_ptr(g));
-        live.dedup_by_key(|g| Arc::as_ptr(g));
-        Self { items: live.into_iter().map(|g| Item { generation: Arc::clone(g), copy: None }).collect() }
+        let live = generations.filter(|g| !g.is_retired());
+        Self { items: live.map(|g| Item::new(Arc::clone(g), None)).collect() }
     }
 
     /// Adds what is live in an older lane file.
@@ -98,7 +128,7 @@ impl Load {
             for entry in of_table {
                 if let Some(generation) = live.get(&(entry.bucket, entry.generation)) {
                     let generation = Arc::clone(generation);
-                    self.items.push(Item { generation, copy: Some((Arc::clone(file), *entry)) });
+                    self.items.push(Item::new(generation, Some(Box::new((Arc::clone(file), *entry)))));
                 }
             }
         }
@@ -123,15 +153,8 @@ impl Load {
         checkpoint: Lsn,
         pace: &mut Pace<'_>,
     ) -> Result<Option<Moved>, MoveError> {
-        type Order = (TableId, Bucket, Lsn, u64, u64);
-        let order = |item: &Item| -> Order {
-            let g = &item.generation;
-            // One record may reach over two extents: then they have the same LSN, and lie in order in one file.
-            let (lsn, offset) = item.copy.as_ref().map_or((u64::MAX, 0), |(_, e)| (e.first_lsn.0, e.offset));
-            (g.table, g.bucket, g.first_lsn, lsn, offset)
-        };
-        // Tables together, as the index wants them; a generation's slices in the order in which they came.
-        self.items.sort_by_cached_key(order);
+        self.items.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        self.items.dedup_by(|a, b| a.copy.is_none() && b.copy.is_none() && Arc::ptr_eq(&a.generation, &b.generation));
         let lane = lanes.choose(identity.shard, id);
         let path = lanes.path(identity.shard, lane, id).map_err(MoveError::Undone)?;
         let written = self.write_file(lanes, identity, (lane, id), &path, checkpoint, pace);
@@ -169,16 +192,18 @@ impl Load {
         let mut writer =
             LaneWriter::new(&*file, &header, DEFAULT_CHUNK_BYTES, &mut on_write).map_err(MoveError::Undone)?;
         let mut places = Vec::with_capacity(self.items.len());
-        for Item { generation, copy } in self.items {
+        for Item { generation, copy, .. } in touched(self.items, |item| &item.generation) {
             let before = writer.extents();
             let from = match copy {
                 None => {
-                    let slices = generation.in_memory_below(checkpoint);
-                    let pushed = writer.push(generation.table, generation.bucket, generation.first_lsn, &slices);
-                    pushed.map_err(MoveError::Undone)?;
+                    writer.make_room(SHOWN_BYTES).map_err(MoveError::Undone)?;
+                    let Generation { table, bucket, first_lsn, .. } = *generation;
+                    let push = |slices: &[_]| writer.push(table, bucket, first_lsn, slices);
+                    generation.with_memory_below(checkpoint, SHOWN_BYTES, push).map_err(MoveError::Undone)?;
                     None
                 }
-                Some((old, entry)) => {
+                Some(copy) => {
+                    let (old, entry) = *copy;
                     let id = old.reference.id;
                     let bytes = old.read(entry.offset, entry.len, entry.crc);
                     let bytes = bytes.map_err(|e| MoveError::Unreadable(id, e))?;
@@ -215,7 +240,7 @@ impl Moved {
     /// MUST AFTER the barrier; and if the file is to count at the next start, after the edit.
     pub fn install(self) -> Arc<LaneFile> {
         let mut rest = self.entries.as_slice();
-        for Place { generation, count, from } in self.places {
+        for Place { generation, count, from } in touched(self.places, |place| &place.generation) {
             // Cut off here: a generation that was retired meanwhile takes none of its own.
             let (own, behind) = rest.split_at(count);
             rest = behind;

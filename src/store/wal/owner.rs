@@ -293,6 +293,7 @@ impl Owner {
         }
         let applied: Result<Vec<Applied>, _> = {
             let mut state = self.shared.state.write();
+            state.touch(records.iter().map(|(_, record)| record));
             let applied = records.into_iter().map(|(lsn, record)| state.apply(lsn, record)).collect();
             self.shared.publish_unflushed(&state);
             applied

@@ -81,6 +81,34 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn what_there_was_room_for_does_not_reach_the_file(
+        lens in proptest::collection::vec(0..3000_usize, 1..20),
+        chunk in 4096..20_000_usize,
+    ) {
+        let (fs, file) = file();
+        let writes = RefCell::new(0);
+        let mut pace = |_| {
+            *writes.borrow_mut() += 1;
+            Ok(())
+        };
+        let mut writer = LaneWriter::new(&*file, &header(), chunk, &mut pace).expect("should start");
+        for (id, len) in lens.iter().enumerate() {
+            let needed = lane_file::SLICE_ENTRY_LEN + len;
+            writer.make_room(needed).expect("should be written");
+            let before = *writes.borrow();
+            // What is left of a page stays in the buffer.
+            let fits = needed + PAGE <= chunk;
+            writer.push(table(id as u128), BUCKET, Lsn(7), &[slice(7, vec![1; *len].into())]).expect("should be written");
+            prop_assert!(!fits || *writes.borrow() == before, "{len} bytes were written at once");
+        }
+        let written = writer.finish().expect("should be finished");
+        let payloads: Vec<Bytes> = lens.iter().map(|len| vec![1; *len].into()).collect();
+        prop_assert_eq!(read_back(&fs, &written), payloads);
+    }
+}
+
 #[test]
 fn a_file_without_extents_has_an_index() {
     let (fs, file) = file();
