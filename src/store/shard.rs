@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -60,6 +61,41 @@ pub struct Counters {
     pub lane_live_bytes: AtomicU64,
 }
 
+/// When checkpoints are due by themselves; may change while the shard runs.
+#[derive(Debug)]
+pub struct Rhythm {
+    /// Nanoseconds between two checkpoints; [`NO_INTERVAL`] for none.
+    interval_nanos: AtomicU64,
+    /// Log bytes behind the checkpoint at which the next one is due; at twice as many nothing is paced any more.
+    log_bytes: AtomicU64,
+}
+
+const NO_INTERVAL: u64 = u64::MAX;
+
+impl Rhythm {
+    pub(crate) fn new(interval: Option<Duration>, log_bytes: u64) -> Self {
+        let rhythm = Self { interval_nanos: AtomicU64::new(NO_INTERVAL), log_bytes: AtomicU64::new(0) };
+        rhythm.set(interval, log_bytes);
+        rhythm
+    }
+
+    pub(crate) fn set(&self, interval: Option<Duration>, log_bytes: u64) {
+        let nanos = interval.map(|i| u64::try_from(i.as_nanos()).unwrap_or(NO_INTERVAL));
+        self.interval_nanos.store(nanos.unwrap_or(NO_INTERVAL), Ordering::Relaxed);
+        self.log_bytes.store(log_bytes, Ordering::Relaxed);
+    }
+
+    /// Time between two checkpoints; none: only a long log or a demand brings one.
+    pub fn interval(&self) -> Option<Duration> {
+        Some(self.interval_nanos.load(Ordering::Relaxed)).filter(|n| *n != NO_INTERVAL).map(Duration::from_nanos)
+    }
+
+    /// Log bytes behind the checkpoint at which the next one is due.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+}
+
 /// One shard as its callers and readers see it.
 #[derive(Debug)]
 pub struct Shared {
@@ -71,7 +107,9 @@ pub struct Shared {
     pub state: RwLock<ShardState>,
     /// Written by the owner and the checkpointer only, each its own.
     pub counters: Counters,
-    /// When the next checkpoint is due.
+    /// When the next checkpoint is due by itself.
+    pub rhythm: Rhythm,
+    /// Brings it on.
     pub trigger: Trigger,
     /// Why the last checkpoint was put off; none if it went well.
     pub postponed: Mutex<Option<String>>,
@@ -79,7 +117,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(number: u32, state: ShardState, queue_bytes: usize, head: Lsn) -> Self {
+    pub(crate) fn new(number: u32, state: ShardState, queue_bytes: usize, head: Lsn, rhythm: Rhythm) -> Self {
         let counters = Counters::default();
         counters.durable_lsn.store(head.0, Ordering::Relaxed);
         let queue = Queue::new(queue_bytes);
@@ -88,6 +126,7 @@ impl Shared {
             queue,
             state: RwLock::default(),
             counters,
+            rhythm,
             trigger: Trigger::default(),
             postponed: Mutex::default(),
             poison: OnceLock::new(),

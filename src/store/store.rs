@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -23,7 +24,7 @@ use crate::manifest::{self, LogPosition, Manifest};
 use crate::options::{self, Options};
 use crate::progress::Progress;
 use crate::recovery::{self, ReadyShard, Report, Source};
-use crate::shard::{self, Shared};
+use crate::shard::{self, Rhythm, Shared};
 use crate::status::{self, ShardStatus};
 use crate::types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, Stamp, TableId};
 use crate::wal::owner::{self, Owner};
@@ -175,7 +176,8 @@ impl Store {
         let freed_at_once = options.checkpoint_bytes / segment_bytes + 2;
         let pool = Pool::start(Arc::clone(&self.fs), &dir, segment_bytes, freed_at_once.min(MAX_SPARES) as usize)?;
         let pool = Arc::new(pool);
-        let shared = Arc::new(Shared::new(number, state, options.queue_bytes, head));
+        let rhythm = Rhythm::new(options.checkpoint_interval, options.checkpoint_bytes);
+        let shared = Arc::new(Shared::new(number, state, options.queue_bytes, head, rhythm));
         let settings = owner::Settings {
             fs: Arc::clone(&self.fs),
             dir: dir.clone(),
@@ -184,16 +186,13 @@ impl Store {
             incarnation,
             segment_bytes,
             group_bytes: options.group_bytes,
-            checkpoint_bytes: options.checkpoint_bytes,
         };
         let (log, below) = (Arc::clone(&pool), image.checkpoint);
         let owner = Owner::new(settings, Arc::clone(&shared), log, segments, head, below);
         let settings = checkpointer::Settings {
             identity: Identity { shard: number, node, incarnation },
             dir,
-            interval: options.checkpoint_interval,
             least_rate: options.lane_rate,
-            checkpoint_bytes: options.checkpoint_bytes,
             max_files: options.lane_files,
         };
         let lanes = Arc::clone(lanes);
@@ -338,6 +337,15 @@ impl Store {
     /// Payload bytes that commits took away since the start.
     pub fn flushed_bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.counters.flushed_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Changes when checkpoints are due by themselves, from now on: the time between two of a shard (none: never by time), and the log
+    /// bytes behind the last one.
+    pub fn set_checkpoints(&self, interval: Option<Duration>, log_bytes: u64) {
+        for shard in &self.shards {
+            shard.rhythm.set(interval, log_bytes);
+            shard.trigger.retime();
+        }
     }
 
     /// Asks every shard that has log behind its last checkpoint for the next one, and waits for nothing.

@@ -48,12 +48,8 @@ pub struct Settings {
     pub identity: Identity,
     /// The shard's directory.
     pub dir: PathBuf,
-    /// Time between two checkpoints; none: only a long log or a demand brings one.
-    pub interval: Option<Duration>,
     /// Least bytes a second that a lane file is written with.
     pub least_rate: u64,
-    /// Log bytes behind the checkpoint at which one is due; at twice as many nothing is paced any more.
-    pub checkpoint_bytes: u64,
     /// Most lane files, before the smallest ones are merged.
     pub max_files: usize,
 }
@@ -103,14 +99,22 @@ impl Checkpointer {
 
     /// Runs until it is stopped.
     pub fn run(mut self) {
-        let interval = self.settings.interval;
         // What a crash left between the manifest and the log; and shards that began together go on apart.
         let _ = self.guarded(Self::recycle);
         let shift = f64::from(self.settings.identity.shard % 16) / 16.0;
-        let mut next = interval.map(|i| Instant::now() + i.mul_f64(1.0 - shift / 2.0));
+        let (mut began, mut part) = (Instant::now(), 1.0 - shift / 2.0);
         loop {
+            let next = self.shared.rhythm.interval().map(|i| began + i.mul_f64(part));
             match self.shared.trigger.wait(next) {
                 Due::Stop => return,
+                Due::Retimed => {
+                    // The owner looks when it writes, and nobody may be writing.
+                    if self.behind() >= self.shared.rhythm.log_bytes() {
+                        self.shared.trigger.log_is_long();
+                    }
+                    // The interval counts from where it began.
+                    continue;
+                }
                 Due::Interval => {
                     if self.has_work() {
                         let _ = self.checkpoint(false);
@@ -128,8 +132,13 @@ impl Checkpointer {
                     }
                 }
             }
-            next = interval.map(|i| Instant::now() + i);
+            (began, part) = (Instant::now(), 1.0);
         }
+    }
+
+    /// Log bytes behind the last checkpoint.
+    fn behind(&self) -> u64 {
+        self.shared.counters.durable_lsn.load(Ordering::Acquire).saturating_sub(self.image.checkpoint.0)
     }
 
     fn has_work(&self) -> bool {
@@ -277,10 +286,9 @@ impl Checkpointer {
         if load.is_empty() {
             return Ok((None, rewritten));
         }
-        let counters = &self.shared.counters;
-        let behind = counters.durable_lsn.load(Ordering::Acquire).saturating_sub(self.image.checkpoint.0);
-        let unpaced = at_once || behind > self.settings.checkpoint_bytes.saturating_mul(2);
-        let interval = self.settings.interval.unwrap_or_default();
+        let behind = self.behind();
+        let unpaced = at_once || behind > self.shared.rhythm.log_bytes().saturating_mul(2);
+        let interval = self.shared.rhythm.interval().unwrap_or_default();
         let rate = (!unpaced).then(|| pace::rate(behind, interval, self.settings.least_rate));
         let mut pace = Pace::new(&self.shared.trigger, rate);
         let moved = load.write(&self.lanes, self.settings.identity, id, checkpoint, &mut pace);

@@ -25,6 +25,8 @@ pub enum Due {
     LongLog,
     /// On demand; at least one.
     Demand(Vec<Demand>),
+    /// None is; the interval has changed.
+    Retimed,
     /// No more checkpoints.
     Stop,
 }
@@ -33,6 +35,7 @@ pub enum Due {
 struct Wishes {
     log_is_long: bool,
     demands: Vec<Demand>,
+    retimed: bool,
     stop: bool,
 }
 
@@ -57,6 +60,9 @@ impl Trigger {
             }
             if std::mem::take(&mut wishes.log_is_long) {
                 return Due::LongLog;
+            }
+            if std::mem::take(&mut wishes.retimed) {
+                return Due::Retimed;
             }
             match interval_ends {
                 None => self.changed.wait(&mut wishes),
@@ -85,6 +91,12 @@ impl Trigger {
         if !std::mem::replace(&mut wishes.log_is_long, true) {
             self.changed.notify_all();
         }
+    }
+
+    /// The interval has changed.
+    pub fn retime(&self) {
+        self.wishes.lock().retimed = true;
+        self.changed.notify_all();
     }
 
     /// Asks for a checkpoint.

@@ -55,8 +55,6 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Most bytes of one group, but for a single record that is larger.
     pub group_bytes: usize,
-    /// Bytes of log behind the checkpoint from which on the next one is due.
-    pub checkpoint_bytes: u64,
 }
 
 /// The owner's own state; nobody else has it.
@@ -312,7 +310,7 @@ impl Owner {
         self.shared.counters.payload_bytes.fetch_add(payload_bytes, Ordering::Relaxed);
         // MUST AFTER the apply: a caller that was answered and then reads has to see its rows.
         self.shared.counters.durable_lsn.store(self.head.0, Ordering::Release);
-        if self.head.0 - self.kept_from.0 >= self.settings.checkpoint_bytes {
+        if self.head.0 - self.kept_from.0 >= self.shared.rhythm.log_bytes() {
             self.shared.trigger.log_is_long();
         }
         for ((lsn, done, repeats), applied) in waiting.into_iter().zip(applied) {

@@ -196,6 +196,28 @@ fn a_long_log_brings_a_checkpoint_by_itself() {
 }
 
 #[test]
+fn the_length_and_the_interval_change_while_nobody_writes() {
+    let fs = MemoryFileSystem::new();
+    let options = options();
+    let store = open_with(&fs, &options);
+    define(&store, table(1));
+    append_rows(&store, 0..50);
+    store.set_checkpoints(None, u64::MAX);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(store.status()[0].checkpoints, 0, "the log is short enough");
+    // The log is too long from now on, though nothing is written.
+    store.set_checkpoints(None, 10_000);
+    wait_until("no checkpoint came", || store.status()[0].checkpoints == 1);
+    append_rows(&store, 50..52);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(store.status()[0].checkpoints, 1, "the log is short again");
+    // An interval where there was none, counted from the last checkpoint.
+    store.set_checkpoints(Some(Duration::from_millis(50)), u64::MAX);
+    wait_until("no checkpoint came", || store.status()[0].checkpoints == 2);
+    expect_rows(&fs, &options, &rows(0..52), "with other settings");
+}
+
+#[test]
 fn sealed_generations_come_back_in_their_commit_order() {
     let fs = MemoryFileSystem::new();
     let mut expected = Vec::new();
