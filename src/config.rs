@@ -2,18 +2,27 @@
 //!
 //! Each component owns its `Options`; here they are only composed. `config/penstock.toml` shows every key with its default; a test
 //! holds the two together.
+//!
+//! - [`loaded`]: reads them, and knows where each comes from;
+//! - [`tuning`]: those that may change while the server runs, and what they may be;
+//! - [`layers`]: what was loaded, kept and changed, one upon the other; [`kept`]: changes that later starts have as well.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use figment::Figment;
-use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 use crate::{admission, flush, ingest, lake, query};
 
+pub mod kept;
+pub mod layers;
+pub mod loaded;
 #[cfg(test)]
 mod tests;
+pub mod tuning;
+
+pub use layers::Layers;
+pub use loaded::{Loaded, Source};
 
 /// Environment variables `PENSTOCK_<SECTION>__<KEY>` set `section.key`.
 pub const ENV_PREFIX: &str = "PENSTOCK_";
@@ -174,35 +183,6 @@ impl Config {
     /// # Errors
     /// An unreadable file, an unknown key, or a value that cannot be, with where it stands.
     pub fn load(file: Option<&Path>, assignments: &[(String, String)]) -> Result<Self, Error> {
-        let mut figment = Figment::from(Serialized::defaults(Self::default()));
-        if let Some(file) = file {
-            if !file.exists() {
-                return Err(Error::Missing(file.to_owned()));
-            }
-            figment = figment.merge(Toml::file_exact(file));
-        }
-        // A setting has a section. Variables without one are read by the command line itself, or are somebody else's.
-        let is_plain = |key: &str| key.contains("__") && !key.starts_with(STORAGE_ENV);
-        let plain = Env::prefixed(ENV_PREFIX).filter(move |key| is_plain(&key.as_str().to_lowercase()));
-        figment = figment.merge(plain.split("__"));
-        for (key, value) in std::env::vars() {
-            let key = key.to_lowercase();
-            let prefix = [&ENV_PREFIX.to_lowercase(), STORAGE_ENV].concat();
-            if let Some(name) = key.strip_prefix(&prefix) {
-                figment = figment.merge(Serialized::default(&[STORAGE, name].concat(), value));
-            }
-        }
-        for (key, value) in assignments {
-            let key = key.trim();
-            if key.starts_with(STORAGE) {
-                figment = figment.merge(Serialized::default(key, value));
-                continue;
-            }
-            let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
-            figment = figment.merge(Serialized::default(key, value));
-        }
-        let config: Self = figment.extract().map_err(|e| Error::Settings(Box::new(e)))?;
-        config.admission.validate()?;
-        Ok(config)
+        Ok(Loaded::load(file, assignments)?.config)
     }
 }

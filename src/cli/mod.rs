@@ -3,7 +3,7 @@
 //! - [`serve`]: runs the server in this process;
 //! - `client`: the HTTP API as typed calls, with errors a person can act on;
 //! - `starting`: how far its start is;
-//! - `sql`, `tables`, `status`, `flush`, `checkpoint`: one call each, shown for people or for programs;
+//! - `sql`, `tables`, `status`, `flush`, `checkpoint`, `tune`: one call each, shown for people or for programs;
 //! - `reshape`: another number of logs or lanes, of a server that is stopped;
 //! - `child`: a server of our own for the length of a command (`demo`, `bench`);
 //! - `demo`: this machine's telemetry through the whole product, with counts that must agree;
@@ -37,6 +37,7 @@ mod sql;
 mod starting;
 mod status;
 mod tables;
+mod tune;
 mod wal;
 
 #[cfg(test)]
@@ -98,6 +99,11 @@ pub enum Command {
     /// Moves the rows that are not in Delta yet out of the log into lane files, so that a restart, or a start after a crash,
     /// reads next to nothing of the log. The server also does this by itself, by time and by length of the log.
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Show or change settings of a running server
+    ///
+    /// Changes hold at once, without a restart: how much is flushed at the same time, when buckets are sealed and logs
+    /// checkpointed, and how much is let in.
+    Tune(tune::TuneArgs),
     /// Change the number of logs or lanes of a stopped server
     ///
     /// Moves all rows that are not in Delta yet into a new layout beside the present one, and switches to it at once.
@@ -135,10 +141,11 @@ const SERVE_HELP: &str = "\
 Examples:
   penstock serve
   penstock serve --data-dir /var/lib/penstock --listen 0.0.0.0:8750
-  penstock serve --config penstock.toml --set admission.unflushed_bytes=2GiB
+  penstock serve --config penstock.toml --set admission.max_unflushed=2GiB
 
 The port is open at once: until the log is read, requests get 503 with Retry-After, and GET /readyz says how far it is.
-Ctrl-C or SIGTERM drains: no new requests, the running ones finish, the log is left clean. During the start it ends it.";
+Ctrl-C or SIGTERM drains: no new requests, the running ones finish, the log is left clean. During the start it ends it.
+SIGHUP reads the configuration file again; what takes a restart is said in the log. See also `penstock tune`.";
 
 /// What `penstock serve` is told. Options here win over the environment, which wins over the configuration file.
 #[derive(Debug, Clone, Default, Args)]
@@ -183,6 +190,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Status(args) => block_on(status::run(&args)),
         Command::Flush(args) => block_on(flush::run(&args)),
         Command::Checkpoint(args) => block_on(checkpoint::run(&args)),
+        Command::Tune(args) => block_on(tune::run(&args)),
         Command::Reshape(args) => reshape::run(&args),
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Bench(args) => block_on(bench::run(&args)),

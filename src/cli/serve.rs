@@ -9,7 +9,7 @@ use penstock_store::Progress;
 use tokio::sync::oneshot;
 
 use super::{ServeArgs, starting};
-use crate::config::{self, Config};
+use crate::config::{self, Loaded};
 use crate::engine::{Engine, StartError};
 use crate::server::Server;
 
@@ -70,17 +70,17 @@ pub fn run(args: ServeArgs) -> ExitCode {
 }
 
 fn serve(args: ServeArgs) -> Result<(), ServeError> {
-    let config = settings(&args)?;
+    let settings = settings(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
-    let served = runtime.block_on(until_stopped(config, args.port_file.as_deref()));
+    let served = runtime.block_on(until_stopped(settings, &args));
     // A start that was given up is still reading the log, on a thread that nobody waits for.
     runtime.shutdown_background();
     served
 }
 
-async fn until_stopped(config: Config, port_file: Option<&Path>) -> Result<(), ServeError> {
+async fn until_stopped(settings: Loaded, args: &ServeArgs) -> Result<(), ServeError> {
     let progress = Arc::new(Progress::new());
-    let config::Server { listen, max_connections, .. } = config.server;
+    let config::Server { listen, max_connections, .. } = settings.config.server;
     let server = Server::bind(listen, max_connections, Arc::clone(&progress)).await;
     let server = server.map_err(|source| ServeError::Bind { address: listen, source })?;
     let (address, gate) = (server.address().map_err(ServeError::Serve)?, server.gate());
@@ -90,8 +90,10 @@ async fn until_stopped(config: Config, port_file: Option<&Path>) -> Result<(), S
     let (stop, stopped) = oneshot::channel::<()>();
     let mut serving = tokio::spawn(server.run(async { drop(stopped.await) }));
     let mut signal = std::pin::pin!(until_signal());
+    // From here on: unwatched, it would end the process.
+    let mut hangup = Hangup::watch();
     let engine = tokio::select! {
-        engine = Engine::start_telling(config, Arc::clone(&progress)) => engine?,
+        engine = Engine::start_telling(settings, Arc::clone(&progress)) => engine?,
         never = starting::tell(progress) => match never {},
         () = &mut signal => {
             tracing::info!("stopped during the start; nothing is lost");
@@ -99,19 +101,22 @@ async fn until_stopped(config: Config, port_file: Option<&Path>) -> Result<(), S
         }
     };
     gate.open(Arc::clone(&engine));
-    if let Some(path) = port_file
+    if let Some(path) = &args.port_file
         && let Err(error) = write_port_file(path, &address.to_string())
     {
         engine.stop().await;
         return Err(ServeError::PortFile(error));
     }
     tracing::info!(%address, data_dir = %engine.config().data_dir.display(), "ready");
-    let served = tokio::select! {
-        served = &mut serving => served,
-        () = signal => {
-            // Gone only with the server itself, which then has an outcome.
-            let _ = stop.send(());
-            serving.await
+    let served = loop {
+        tokio::select! {
+            served = &mut serving => break served,
+            () = &mut signal => {
+                // Gone only with the server itself, which then has an outcome.
+                let _ = stop.send(());
+                break serving.await;
+            }
+            () = hangup.next() => reread(args.clone(), Arc::clone(&engine)).await,
         }
     };
     tracing::info!("draining");
@@ -119,15 +124,57 @@ async fn until_stopped(config: Config, port_file: Option<&Path>) -> Result<(), S
     served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(ServeError::Serve)
 }
 
-fn settings(args: &ServeArgs) -> Result<Config, ServeError> {
-    let mut config = Config::load(args.config.as_deref(), &args.settings)?;
+fn settings(args: &ServeArgs) -> Result<Loaded, ServeError> {
+    let mut loaded = Loaded::load(args.config.as_deref(), &args.settings)?;
     if let Some(dir) = &args.data_dir {
-        config.data_dir.clone_from(dir);
+        loaded.config.data_dir.clone_from(dir);
     }
     if let Some(listen) = &args.listen {
-        config.server.listen = listen.parse().map_err(|_| ServeError::Listen(listen.clone()))?;
+        loaded.config.server.listen = listen.parse().map_err(|_| ServeError::Listen(listen.clone()))?;
     }
-    Ok(config)
+    Ok(loaded)
+}
+
+/// SIGHUP: the settings as a start would read them now. Whatever is wrong with them, the server goes on with those that it has.
+async fn reread(args: ServeArgs, engine: Arc<Engine>) {
+    let read = move || {
+        let loaded = settings(&args).map_err(|error| error.to_string())?;
+        engine.reread(loaded).map_err(|error| error.to_string())
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(reread)) => {
+            tracing::info!(changed = reread.changed.len(), "the configuration was read again");
+            if !reread.fixed.is_empty() {
+                let settings = reread.fixed.join(", ");
+                tracing::warn!(settings, "settings that are not as at the start and take a restart");
+            }
+        }
+        Ok(Err(error)) => {
+            tracing::error!(error, "the configuration was read again and cannot be used; nothing was changed")
+        }
+        Err(error) => tracing::error!(%error, "reading the configuration again"),
+    }
+}
+
+/// SIGHUP, watched for.
+struct Hangup(Option<tokio::signal::unix::Signal>);
+
+impl Hangup {
+    fn watch() -> Self {
+        let watched = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
+        Self(watched.inspect_err(|error| tracing::warn!(%error, "SIGHUP is not watched for")).ok())
+    }
+
+    /// The next one.
+    async fn next(&mut self) {
+        let next = match &mut self.0 {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if next.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Whole or not at all: whoever waits for the file must not read half an address.

@@ -1,3 +1,6 @@
+use figment::Figment;
+use figment::providers::{Format, Toml};
+
 use super::*;
 
 fn config(assignments: &[&str]) -> Result<Config, Error> {

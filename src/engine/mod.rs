@@ -9,6 +9,7 @@
 //! - [`history`]: notes commits in the catalog;
 //! - [`journal`]: keeps uploads that are in no commit yet in the catalog;
 //! - `pressure`: measures for admission, and checkpoints early where it asks for it;
+//! - [`tuning`]: settings that change while it runs;
 //! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus;
 //! - [`doctor`]: a lake examined without an engine.
 
@@ -20,6 +21,7 @@ mod pressure;
 mod proving;
 mod reconcile;
 pub mod status;
+pub mod tuning;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +33,8 @@ use tokio::task::JoinHandle;
 
 use crate::admission::{self, Admission};
 use crate::catalog::{self, Catalog};
-use crate::config::Config;
+use crate::config::kept::KeptError;
+use crate::config::{Config, Layers, Loaded};
 use crate::flush::{FlushError, Flusher};
 use crate::ingest::post::Ingest;
 use crate::lake::{self, Lake};
@@ -58,6 +61,8 @@ pub enum StartError {
     #[error(transparent)]
     Lake(#[from] lake::Error),
     #[error(transparent)]
+    Kept(#[from] KeptError),
+    #[error(transparent)]
     Query(#[from] query::Error),
     #[error(transparent)]
     Tables(#[from] reconcile::Error),
@@ -70,7 +75,10 @@ pub enum StartError {
 /// All parts, running.
 #[derive(Debug)]
 pub struct Engine {
+    /// As of the start.
     config: Config,
+    /// The settings in force.
+    layers: parking_lot::Mutex<Layers>,
     store: Arc<Store>,
     catalog: Catalog,
     lake: Arc<Lake>,
@@ -103,8 +111,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`StartError`]; nothing that was acknowledged is changed.
-    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
-        Self::start_telling(config, Arc::default()).await
+    pub async fn start(settings: impl Into<Loaded>) -> Result<Arc<Self>, StartError> {
+        Self::start_telling(settings.into(), Arc::default()).await
     }
 
     /// As [`Self::start`], and tells meanwhile how much of the log has been read.
@@ -114,7 +122,9 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_telling(config: Config, progress: Arc<Progress>) -> Result<Arc<Self>, StartError> {
+    pub async fn start_telling(settings: Loaded, progress: Arc<Progress>) -> Result<Arc<Self>, StartError> {
+        let layers = tuning::layers(settings)?;
+        let config = layers.config();
         let store = open_store(&config, progress).await?;
         let recovered = store.recovery();
         tracing::info!(
@@ -130,8 +140,7 @@ impl Engine {
         let lake = Arc::new(Lake::open(&config.lake, &config.data_dir)?);
         let ingest = Ingest::new(Arc::clone(&store), Arc::clone(&registry), catalog.clone(), config.ingest.clone());
         reconcile::reconcile(&store, &catalog, &registry, &ingest).await?;
-        let load = Duration::from_micros(recovered.load_micros);
-        let admission = Admission::new(config.admission.limits(store.replay_rate(), load));
+        let admission = Admission::new(limits(&store, &config));
         let (stopping, stopped) = watch::channel(false);
         let pressure = pressure::watch(&store, &admission, stopped);
         let (flushed, heard) = mpsc::unbounded_channel();
@@ -151,6 +160,7 @@ impl Engine {
         let eyes = Eyes { stopping, pressure };
         Ok(Arc::new(Self {
             config,
+            layers: parking_lot::Mutex::new(layers),
             store,
             catalog,
             lake,
@@ -166,9 +176,13 @@ impl Engine {
         }))
     }
 
-    /// The settings in force.
+    /// The settings as of the start.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    fn limits(&self, config: &Config) -> admission::policy::Limits {
+        limits(&self.store, config)
     }
 
     /// Takes posts and declarations.
@@ -301,6 +315,12 @@ async fn open_store(config: &Config, progress: Arc<Progress>) -> Result<Arc<Stor
     let (dir, options) = (config.data_dir.clone(), config.store.options());
     let open = move || Store::open_telling(Arc::new(RealFileSystem), &dir, &options, &progress);
     Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
+}
+
+/// The limits that the settings amount to, on this node.
+fn limits(store: &Store, config: &Config) -> admission::policy::Limits {
+    let load = Duration::from_micros(store.recovery().load_micros);
+    config.admission.limits(store.replay_rate(), load)
 }
 
 fn relief(store: &Arc<Store>, admission: &Arc<Admission>) -> impl Fn() -> u64 + Send + Sync + 'static {

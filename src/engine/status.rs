@@ -334,7 +334,7 @@ impl Engine {
             upload_millis: load.upload.map(millis),
             commit_millis: load.commit.map(millis),
             round_seconds: load.round(parallelism, MAX_AT_LAKE).map(|round| round.as_secs_f64()),
-            infeasible: load.infeasible(parallelism, MAX_AT_LAKE, self.config.flush.max_age),
+            infeasible: load.infeasible(parallelism, MAX_AT_LAKE, self.layers.lock().config().flush.max_age),
             open_uploads: orphans.open,
             orphans_removed: orphans.removed,
         }

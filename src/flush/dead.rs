@@ -193,7 +193,7 @@ async fn write(
     let batches = slices.iter().map(|slice| letter.of(slice).map(|batch| with_partition(spec, &batch, bucket)));
     let attempt = context.sweep.attempt(table_id(spec.name.namespace()), &spec.name, writer, sealed);
     let uploading = Uploading { announce: Some(attempt), requests: context.requests.clone() };
-    Ok(dead.write_batches(spec, batches, &context.options.file_settings(), uploading).await?)
+    Ok(dead.write_batches(spec, batches, &context.options.get().file_settings(), uploading).await?)
 }
 
 /// What all rows of a dead generation have in common.

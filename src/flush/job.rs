@@ -157,8 +157,9 @@ pub async fn upload(context: &Context, sealed: &Sealed, room: &mut Room) -> Resu
     let sorted = encode::sorted(&spec, batches, generation.bucket)?;
     let attempt = context.sweep.attempt(table.id, &spec.name, context.store.node(), sealed);
     let uploading = Uploading { announce: Some(attempt), requests: context.requests.clone() };
-    let files =
-        lake_table.write_batches(&spec, room.encoding(sorted), &context.options.file_settings(), uploading).await?;
+    let files = lake_table
+        .write_batches(&spec, room.encoding(sorted), &context.options.get().file_settings(), uploading)
+        .await?;
     failpoint::reach("flush::upload::after");
     Ok(files)
 }

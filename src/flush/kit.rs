@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::journal::{Journal, JournalError, Upload};
 use super::permits::Memory;
 use super::sweep::Sweep;
-use super::{Context, Flushed, Flusher, Options, job};
+use super::{Context, Flushed, Flusher, Live, Options, job};
 use crate::lake::{self, DataFiles, Lake};
 use crate::schema::arrow::arrow_schema;
 use crate::schema::payload::{self, ENCODING_IPC};
@@ -193,15 +193,23 @@ impl Kit {
 
     /// Uploads one generation, and commits nothing.
     pub async fn upload(&self, context: &Context, sealed: &Sealed) -> Result<DataFiles, job::Error> {
-        let memory = Memory::new(1 << 20, Arc::default());
-        let mut room = memory.take(1).expect("should be room");
+        let memory = Memory::new(Arc::default());
+        let mut room = memory.take(1, 1 << 20).expect("should be room");
         job::upload(context, sealed, &mut room).await
     }
 
     pub fn context(&self, options: Options) -> Arc<Context> {
         let (store, lake, registry) = (Arc::clone(&self.store), Arc::clone(&self.lake), Arc::clone(&self.registry));
         let sweep = Sweep::new(Arc::clone(&self.journal) as _, options.orphan_age);
-        Arc::new(Context { store, lake, registry, options, sweep, requests: None, panics: Mutex::default() })
+        Arc::new(Context {
+            store,
+            lake,
+            registry,
+            options: Live::new(options),
+            sweep,
+            requests: None,
+            panics: Mutex::default(),
+        })
     }
 
     pub fn flusher(&self, options: Options) -> (Flusher, mpsc::UnboundedReceiver<Flushed>) {

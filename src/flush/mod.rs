@@ -33,7 +33,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use penstock_store::{Incarnation, Lsn, Store, TableId};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -135,13 +135,27 @@ struct Context {
     store: Arc<Store>,
     lake: Arc<Lake>,
     registry: Arc<Registry>,
-    options: Options,
+    options: Live,
     sweep: Arc<Sweep>,
     /// Where requests of uploads run, so that they do not wait for somebody's encoding; where the upload runs, if not given.
     requests: Option<Handle>,
     /// Sequences whose uploads panic.
     #[cfg(test)]
     panics: Mutex<HashSet<u64>>,
+}
+
+/// The settings in force, which may change while everything runs.
+#[derive(Debug)]
+struct Live(RwLock<Arc<Options>>);
+
+impl Live {
+    fn new(options: Options) -> Self {
+        Self(RwLock::new(Arc::new(options)))
+    }
+
+    fn get(&self) -> Arc<Options> {
+        Arc::clone(&self.0.read())
+    }
 }
 
 /// A commit that is in the table, as told to whoever keeps the history.
@@ -223,7 +237,6 @@ impl Flusher {
         let (control, control_handle) = Threads::start(2, "penstock-flush")?;
         let (encoders, encoders_handle) = Threads::start(options.threads, "penstock-encode")?;
         lake.identify(store.node(), store.incarnation());
-        let parallelism = options.parallelism;
         let sweep = Sweep::new(journal, options.orphan_age);
         let sweeping = control_handle.spawn(Arc::clone(&sweep).run(Arc::clone(&lake)));
         let requests = Some(control_handle.clone());
@@ -231,14 +244,14 @@ impl Flusher {
             store,
             lake,
             registry,
-            options,
+            options: Live::new(options),
             sweep,
             requests,
             #[cfg(test)]
             panics: Mutex::default(),
         };
         let context = Arc::new(context);
-        let shared = Arc::new(Shared::new(parallelism));
+        let shared = Arc::new(Shared::new());
         let (ours, theirs) = (Arc::clone(&context), Arc::clone(&shared));
         let running = scheduler::supervise(ours, theirs, Arc::new(relief), encoders_handle, flushed);
         let scheduler = Mutex::new(Some(control_handle.spawn(running)));
@@ -334,12 +347,24 @@ impl Flusher {
 
     /// Generations that are encoded and uploaded at the same time.
     pub fn parallelism(&self) -> usize {
-        self.shared.parallelism()
+        self.context.options.get().parallelism.max(1)
     }
 
     /// Changes that, from now on; at least 1. What is running goes on.
     pub fn set_parallelism(&self, parallelism: usize) {
-        self.shared.set_parallelism(parallelism);
+        self.retune(Options { parallelism, ..Options::clone(&self.context.options.get()) });
+    }
+
+    /// Other settings from now on; what is running goes on under those that it began with. The number of `threads`, `orphan_age` and
+    /// `shutdown_timeout` stay as they were at the start.
+    pub fn retune(&self, options: Options) {
+        *self.context.options.0.write() = Arc::new(options);
+        self.shared.room.notify_one();
+    }
+
+    /// Payload bytes that are being encoded and uploaded.
+    pub fn encoding_bytes(&self) -> u64 {
+        self.shared.memory.used()
     }
 
     /// What flushing costs, over all tables.

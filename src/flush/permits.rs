@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 #[cfg(test)]
 mod tests;
@@ -59,49 +60,63 @@ impl Slots {
     }
 }
 
-/// Permits are counted in units of this many bytes.
-const UNIT: u64 = 64 << 10;
-/// What part of a generation's permit its encoded files keep while they are on their way.
-const ENCODED_SHARE: usize = 4;
+/// What part of a generation's room its encoded files keep while they are on their way.
+const ENCODED_SHARE: u64 = 4;
 
 /// Bytes of rows that may be encoded and uploaded at once. One generation always goes, however large.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
-    units: Arc<Semaphore>,
-    total: u32,
+    used: AtomicU64,
+    /// Hears of room that comes back before its task ends.
     freed: Arc<Notify>,
 }
 
 impl Memory {
-    /// `freed` hears of permits that come back before their task ends.
-    pub fn new(bytes: u64, freed: Arc<Notify>) -> Self {
-        let total = u32::try_from((bytes / UNIT).max(1)).unwrap_or(u32::MAX);
-        Self { units: Arc::new(Semaphore::new(total as usize)), total, freed }
+    pub fn new(freed: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { used: AtomicU64::new(0), freed })
     }
 
-    /// Room for a generation of so many payload bytes, if there is.
-    pub fn take(&self, bytes: u64) -> Option<Room> {
-        let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX).min(self.total);
-        let permit = Arc::clone(&self.units).try_acquire_many_owned(units).ok()?;
-        Some(Room { permit, freed: Arc::clone(&self.freed) })
+    /// Payload bytes that have room now; encoding takes up to three times as much memory.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Room for a generation of so many payload bytes, if there is within `limit`. What was given before stays given, also where the
+    /// limit was a higher one then.
+    pub fn take(self: &Arc<Self>, bytes: u64, limit: u64) -> Option<Room> {
+        let bytes = bytes.clamp(1, limit.max(1));
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit.max(1));
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Room(Part { memory: Arc::clone(self), bytes }))
     }
 }
 
 /// Room for one generation's rows; given back when dropped.
 #[derive(Debug)]
 #[must_use = "room that is dropped is given back"]
-pub struct Room {
-    permit: OwnedSemaphorePermit,
-    freed: Arc<Notify>,
+pub struct Room(Part);
+
+#[derive(Debug)]
+struct Part {
+    memory: Arc<Memory>,
+    bytes: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        // MUST AFTER it is given back: who is woken looks at once.
+        self.memory.freed.notify_one();
+    }
 }
 
 impl Room {
     /// The rows as `batches` gives them out. Behind the last one only the encoded files are left, and most of the room is given
     /// back: requests may take long, and encoding is what needs memory.
     pub fn encoding<I: Iterator>(&mut self, batches: I) -> Encoding<I> {
-        let files = (self.permit.num_permits() / ENCODED_SHARE).max(1);
-        let rows = self.permit.num_permits().saturating_sub(files);
-        Encoding { batches, _rows: self.permit.split(rows).map(|permit| Freed(Some(permit), Arc::clone(&self.freed))) }
+        let files = (self.0.bytes / ENCODED_SHARE).max(1).min(self.0.bytes);
+        let rows = std::mem::replace(&mut self.0.bytes, files) - files;
+        Encoding { batches, _rows: Part { memory: Arc::clone(&self.0.memory), bytes: rows } }
     }
 }
 
@@ -109,18 +124,7 @@ impl Room {
 #[derive(Debug)]
 pub struct Encoding<I> {
     batches: I,
-    _rows: Option<Freed>,
-}
-
-#[derive(Debug)]
-struct Freed(Option<OwnedSemaphorePermit>, Arc<Notify>);
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        // MUST BEFORE the notice: who is woken looks at once.
-        self.0.take();
-        self.1.notify_one();
-    }
+    _rows: Part,
 }
 
 impl<I: Iterator> Iterator for Encoding<I> {

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use dashmap::DashMap;
@@ -12,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Decision;
 use super::cadence::Load;
+use super::permits::Memory;
 
 /// How far one table is, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,7 +48,6 @@ pub struct Shared {
     pub tables: DashMap<TableId, TableProgress>,
     /// What all tables together cost, as last measured.
     pub load: Mutex<Load>,
-    parallelism: AtomicUsize,
     /// Tables that are to be flushed now, also where they wait after a failure.
     demanded: Mutex<HashSet<TableId>>,
     /// What is to become of rows that are in doubt, until the table was asked.
@@ -57,14 +56,17 @@ pub struct Shared {
     pub nudge: Notify,
     /// There may be room for another upload.
     pub room: Arc<Notify>,
+    /// What is being encoded and uploaded has its room here.
+    pub memory: Arc<Memory>,
     pub stop: watch::Sender<bool>,
 }
 
 impl Shared {
-    pub fn new(parallelism: usize) -> Self {
-        let (tables, load, demanded, decisions, nudge, room) = Default::default();
-        let (parallelism, stop) = (AtomicUsize::new(parallelism), watch::Sender::new(false));
-        Self { tables, load, parallelism, demanded, decisions, nudge, room, stop }
+    pub fn new() -> Self {
+        let (tables, load, demanded, decisions, nudge) = Default::default();
+        let (room, stop) = (Arc::new(Notify::new()), watch::Sender::new(false));
+        let memory = Memory::new(Arc::clone(&room));
+        Self { tables, load, demanded, decisions, nudge, room, memory, stop }
     }
 
     /// Asks for these tables to be flushed now.
@@ -91,17 +93,6 @@ impl Shared {
     /// The tables that were asked for since the last call.
     pub fn take_demanded(&self) -> HashSet<TableId> {
         std::mem::take(&mut *self.demanded.lock())
-    }
-
-    /// Generations that may be encoded and uploaded at the same time.
-    pub fn parallelism(&self) -> usize {
-        self.parallelism.load(Ordering::Relaxed).max(1)
-    }
-
-    /// Changes it. What is running goes on.
-    pub fn set_parallelism(&self, parallelism: usize) {
-        self.parallelism.store(parallelism, Ordering::Relaxed);
-        self.room.notify_one();
     }
 
     /// Ends the scheduler and its tasks.

@@ -80,7 +80,7 @@ struct Scheduler {
     tasks: JoinSet<Event>,
     at_lake: Slots,
     uploads: Slots,
-    memory: Memory,
+    memory: Arc<Memory>,
     /// Seals have been asked for and not all are answered.
     sealing: bool,
     no_seal_before: Option<Instant>,
@@ -129,7 +129,7 @@ impl Scheduler {
             tasks: JoinSet::new(),
             at_lake: Slots::new(SLOW_AT_LAKE),
             uploads: Slots::new(SLOW_UPLOAD),
-            memory: Memory::new(context.options.memory.as_u64(), Arc::clone(&shared.room)),
+            memory: Arc::clone(&shared.memory),
             sealing: false,
             no_seal_before: None,
             next_look: tokio::time::Instant::now(),
@@ -183,7 +183,8 @@ impl Scheduler {
                 self.at_lake.give(slot);
             }
         }
-        let parallelism = self.shared.parallelism();
+        let options = self.context.options.get();
+        let parallelism = options.parallelism.max(1);
         while let Some(table) = self.upload_turns.pop() {
             let Some(bytes) = self.queues.get(&table).and_then(|queue| queue.to_upload(now)) else { continue };
             let Some(slot) = self.uploads.take(parallelism, parallelism * 2, now) else {
@@ -191,7 +192,7 @@ impl Scheduler {
                 break;
             };
             // A large one waits at the front until there is room for it: small ones would pass it by for ever.
-            let Some(room) = self.memory.take(bytes) else {
+            let Some(room) = self.memory.take(bytes, options.memory.as_u64()) else {
                 self.uploads.give(slot);
                 self.upload_turns.push_front(table);
                 break;
@@ -204,7 +205,7 @@ impl Scheduler {
     fn start_at_lake(&mut self, table: TableId, slot: Slot, now: Instant) -> bool {
         let Some(queue) = self.queues.get_mut(&table) else { return false };
         let context = Arc::clone(&self.context);
-        let confirm_at = queue.confirm_at(now, context.options.confirm_delay, self.eager);
+        let confirm_at = queue.confirm_at(now, context.options.get().confirm_delay, self.eager);
         if confirm_at.is_some_and(|at| at <= now) {
             queue.busy = true;
             let landed = queue.unconfirmed();
@@ -310,7 +311,7 @@ impl Scheduler {
         if let Some(queue) = self.queues.get_mut(&table) {
             queue.uploaded(sealed, result.ok());
             if let Some((fault, reason)) = failure {
-                queue.struck(sealed, fault, &reason, self.context.options.dead_letter_after);
+                queue.struck(sealed, fault, &reason, self.context.options.get().dead_letter_after);
             }
         }
         self.wake(table);

@@ -5,6 +5,7 @@
 //! - [`routes`]: which path goes where;
 //! - [`body`]: receives, within limits;
 //! - [`rows`]: posts; [`tables`]: declarations; [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health;
+//!   [`tuning`]: settings that change;
 //! - [`reply`]: every refusal as a status, a code, a message and what to do about it.
 //!
 //! Absent here: tokens, TLS, gRPC, the Postgres wire.
@@ -18,6 +19,7 @@ mod routes;
 mod rows;
 mod sql;
 mod tables;
+mod tuning;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

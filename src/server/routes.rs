@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{admin, rows, sql, tables};
+use super::{admin, rows, sql, tables, tuning};
 use crate::engine::Engine;
 use crate::server::reply::ApiError;
 
@@ -19,6 +19,7 @@ pub fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/status", get(admin::status))
         .route("/v1/flush", post(admin::flush))
         .route("/v1/checkpoint", post(admin::checkpoint))
+        .route("/v1/tuning", get(tuning::show).patch(tuning::change))
         .route("/metrics", get(admin::metrics))
         .route("/healthz", get(admin::healthz))
         .route("/readyz", get(admin::readyz))

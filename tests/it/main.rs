@@ -7,7 +7,8 @@
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `replaced`: what others do to our tables and our data directory;
 //! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
-//! - `cli`: the other commands; `metrics`: what is scraped; `imports`: who may import whom.
+//! - `cli`: the other commands; `tuning`: settings that change while a server runs; `metrics`: what is scraped; `imports`: who may
+//!   import whom.
 
 mod admission;
 mod cli;
@@ -33,3 +34,4 @@ mod s3;
 mod soak;
 mod stores;
 mod tools;
+mod tuning;

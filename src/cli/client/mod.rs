@@ -17,6 +17,8 @@ use crate::engine::Decision;
 use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
 
+pub use crate::engine::tuning::{Patch, Source, Tuned, Tuning};
+
 pub use crate::engine::status::{
     Checkpoint, Flush, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus,
 };
@@ -230,6 +232,17 @@ impl Client {
         let request = self.http.post(self.at("v1/checkpoint")?).timeout(CHECKPOINT_TIMEOUT);
         let reply: Checkpointed = self.call(request).await?;
         Ok(reply.shards)
+    }
+
+    /// The settings that may change.
+    pub async fn tuning(&self) -> Result<Tuning, Error> {
+        self.call(self.get("v1/tuning")?).await
+    }
+
+    /// Changes settings.
+    pub async fn tune(&self, patch: &Patch) -> Result<Tuned, Error> {
+        let request = self.http.patch(self.at("v1/tuning")?).header(CONTENT_TYPE, "application/json");
+        self.call(request.body(encode(patch)).timeout(CALL_TIMEOUT)).await
     }
 
     /// Posts rows. `body` is in the media type named.

@@ -62,7 +62,7 @@ async fn flush(kit: &Kit, table: TableId) -> Vec<(u32, usize)> {
     let context = kit.context(on_demand());
     let mut written = Vec::new();
     for sealed in kit.seal(table).await {
-        let mut room = Memory::new(1 << 30, Arc::default()).take(1).expect("should have room");
+        let mut room = Memory::new(Arc::default()).take(1, 1 << 30).expect("should have room");
         let files = upload(&context, &sealed, &mut room).await.expect("should upload");
         written.push((files.schema_version, files.adds.len()));
         let seal = sealed.seal;

@@ -39,7 +39,8 @@ fn a_limit_that_grows_and_shrinks_is_obeyed_by_what_begins() {
 #[tokio::test]
 async fn room_is_bounded_and_one_generation_always_goes() {
     let freed = Arc::new(Notify::new());
-    let memory = Memory::new(1 << 20, Arc::clone(&freed));
+    let memory = Memory::new(Arc::clone(&freed));
+    let memory = Limited { memory, limit: 1 << 20 };
     let half = memory.take(512 << 10).expect("should be room");
     assert!(memory.take(2 << 20).is_none(), "it goes alone");
     let mut other = memory.take(512 << 10).expect("should be room");
@@ -56,5 +57,32 @@ async fn room_is_bounded_and_one_generation_always_goes() {
     let rest = memory.take(832 << 10).expect("should have most of it back");
     assert!(memory.take(128 << 10).is_none(), "files on their way keep a part");
     drop((rest, other));
-    assert!(memory.take(1 << 40).is_some());
+    let huge = memory.take(1 << 40).expect("should go alone");
+    assert_eq!(memory.memory.used(), 1 << 20);
+    drop(huge);
+    assert_eq!(memory.memory.used(), 0);
+}
+
+#[test]
+fn a_limit_on_memory_that_shrinks_takes_nothing_back_and_lets_nothing_in_before_it_is_kept() {
+    let memory = Memory::new(Arc::default());
+    let large = memory.take(1_000, 1_000).expect("should be room");
+    assert!(memory.take(1, 100).is_none());
+    let more = memory.take(500, 2_000).expect("should be room under the higher limit");
+    drop(large);
+    assert!(memory.take(1, 100).is_none(), "500 are in use");
+    drop(more);
+    assert!(memory.take(1_000, 100).is_some(), "one always goes");
+    assert!(memory.take(0, 0).is_some());
+}
+
+struct Limited {
+    memory: Arc<Memory>,
+    limit: u64,
+}
+
+impl Limited {
+    fn take(&self, bytes: u64) -> Option<Room> {
+        self.memory.take(bytes, self.limit)
+    }
 }

@@ -13,7 +13,7 @@ use crate::flush::table::{Landed, Queue, Ready};
 impl Scheduler {
     /// Time has passed: commits of some tables have waited for long enough.
     pub(super) fn wake_unconfirmed(&mut self, now: Instant) {
-        let (queues, delay, eager) = (&self.queues, self.context.options.confirm_delay, self.eager);
+        let (queues, delay, eager) = (&self.queues, self.context.options.get().confirm_delay, self.eager);
         let at = |table: &TableId| queues.get(table).and_then(|queue| queue.confirm_at(now, delay, eager));
         let due: Vec<TableId> =
             self.unconfirmed.iter().copied().filter(|t| at(t).is_some_and(|at| at <= now)).collect();

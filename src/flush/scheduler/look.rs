@@ -35,7 +35,8 @@ impl Scheduler {
         self.wake_unconfirmed(began);
         if may_seal {
             self.seal_due(&summaries, began);
-            let active = |cadence: &&Cadence| cadence.is_active(self.context.options.max_age * 2, began);
+            let lately = self.context.options.get().max_age.saturating_mul(2);
+            let active = |cadence: &&Cadence| cadence.is_active(lately, began);
             self.shared.load.lock().active_tables = self.cadences.values().filter(active).count();
             self.next_look = tokio::time::Instant::now() + TICK.max(began.elapsed() * LOOK_SHARE);
         }
@@ -55,14 +56,14 @@ impl Scheduler {
             open.sort_by_cached_key(|generation| Reverse(generation.totals().bytes));
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
+        let options = self.context.options.get();
         let mut seals = Vec::new();
         for generation in open {
             let bytes = generation.totals().bytes;
             let age = now.saturating_duration_since(generation.opened_at);
-            let options = &self.context.options;
-            let is_due = || self.cadences.get(&generation.table).is_none_or(|cadence| cadence.is_due(options, now));
+            let is_due = || self.cadences.get(&generation.table).is_none_or(|cadence| cadence.is_due(&options, now));
             let candidate = Candidate { bytes, age, window_end: generation.bucket.end() };
-            if let Some(reason) = seal_reason(&candidate, options, wall, wanted > 0, is_due) {
+            if let Some(reason) = seal_reason(&candidate, &options, wall, wanted > 0, is_due) {
                 tracing::debug!(table = %generation.table, bucket = generation.bucket.start, ?reason, "sealing");
                 wanted = wanted.saturating_sub(bytes);
                 seals.push(self.context.store.seal(generation.table, generation.bucket, generation.first_lsn));

@@ -12,7 +12,7 @@ fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver
 fn relieved(kit: &Kit, options: Options, relief: u64) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     let (flushed, heard) = mpsc::unbounded_channel();
     let relief: Relief = Arc::new(move || relief);
-    let shared = Arc::new(Shared::new(options.parallelism));
+    let shared = Arc::new(Shared::new());
     (Scheduler::new(&kit.context(options), &shared, &relief, &Handle::current(), &flushed), heard)
 }
 
@@ -35,7 +35,8 @@ impl Scheduler {
     /// Takes in what is sealed and asks the tables what they hold.
     async fn take_in(&mut self) {
         self.look(false);
-        let all = self.memory.take(u64::MAX).expect("should upload nothing yet");
+        let all =
+            self.memory.take(u64::MAX, self.context.options.get().memory.as_u64()).expect("should upload nothing yet");
         self.settle().await;
         drop(all);
     }
@@ -256,7 +257,7 @@ async fn a_scheduler_that_panics_begins_anew_and_one_that_is_stopped_does_not() 
     let kit = Kit::new();
     let table = kit.table("cpu").await;
     kit.append(table, 0, 0..3).await;
-    let shared = Arc::new(Shared::new(4));
+    let shared = Arc::new(Shared::new());
     let first = std::sync::atomic::AtomicBool::new(true);
     let relief: Relief = Arc::new(move || {
         assert!(!first.swap(false, std::sync::atomic::Ordering::SeqCst), "only once");
