@@ -150,6 +150,16 @@ pub(super) fn float(text: &str) -> Result<f32, NumberError> {
     if value.is_finite() { Ok(value) } else { Err(NumberError::Range) }
 }
 
+/// NaN and the infinities, in the spelling that Protocol Buffers' JSON gave them.
+pub(super) fn no_number(text: &str) -> Option<f32> {
+    match text {
+        "NaN" => Some(f32::NAN),
+        "Infinity" => Some(f32::INFINITY),
+        "-Infinity" => Some(f32::NEG_INFINITY),
+        _ => None,
+    }
+}
+
 /// Refuses texts that are not JSON numbers, and whole numbers above `exact`.
 fn check_whole(text: &str, exact: i128) -> Result<(), NumberError> {
     let whole = !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'));

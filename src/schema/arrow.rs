@@ -109,12 +109,15 @@ pub fn column_type(data_type: &DataType) -> Option<ColumnType> {
         | DataType::Decimal64(precision, scale)
         | DataType::Decimal128(precision, scale)
         | DataType::Decimal256(precision, scale) => decimal(*precision, *scale)?,
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            ColumnType::List(Box::new(column_type(item.data_type())?))
-        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => ColumnType::List(Box::new(column_type(item.data_type())?)),
         DataType::Struct(fields) => ColumnType::Struct(column_specs(fields)?),
         DataType::Map(entries, _) => map(entries.data_type())?,
         DataType::Dictionary(_, values) => column_type(values)?,
+        DataType::RunEndEncoded(_, values) => column_type(values.data_type())?,
         _ => return None,
     })
 }

@@ -2,11 +2,13 @@
 //!
 //! - [`stream`]: messages into batches, from bytes that nobody vouches for;
 //! - [`size`]: what batches take once shared values are written out;
+//! - [`plain`]: runs and list views written out;
 //! - [`convert`]: columns of any Arrow type into the table's types, without loss;
 //! - [`nested`]: the same for lists, structs and maps.
 
 mod convert;
 mod nested;
+mod plain;
 mod size;
 mod stream;
 
@@ -122,7 +124,7 @@ fn convert_batch(
         let array = match source {
             Some(source) => {
                 let epochs = Epochs::of(spec, &column.name);
-                convert(batch.column(*source), &column.kind, epochs)
+                convert(&plain::plain(batch.column(*source)), &column.kind, epochs)
                     .map_err(|e| e.fault.within(&column.name).at(first_row + e.index as u64, ""))?
             }
             None if is_receipt(spec, at) => {

@@ -68,9 +68,11 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// The values that are no numbers have no form in JSON, and come as text.
     pub fn float(&self) -> Result<f32, Fault> {
         match self {
             Self::Number(text) => number::float(text).map_err(|e| e.fault(text, "float")),
+            Self::Text(text) => number::no_number(text).ok_or_else(|| self.mismatch("float")),
             other => Err(other.mismatch("float")),
         }
     }
@@ -78,6 +80,7 @@ impl<'a> Scalar<'a> {
     pub fn double(&self) -> Result<f64, Fault> {
         match self {
             Self::Number(text) => number::double(text).map_err(|e| e.fault(text, "double")),
+            Self::Text(text) => number::no_number(text).map(f64::from).ok_or_else(|| self.mismatch("double")),
             other => Err(other.mismatch("double")),
         }
     }

@@ -128,6 +128,10 @@ impl Walk {
                 Err(IpcError::Malformed("a column of nulls counts other values"))
             };
         }
+        if let DataType::RunEndEncoded(ends, values) = field.data_type() {
+            self.runs(ends, values)?;
+            return Ok(node);
+        }
         let validity = if node.nulls > 0 { bits(rows) } else { 0 };
         self.buffer(validity)?;
         match field.data_type() {
@@ -138,6 +142,8 @@ impl Walk {
             DataType::FixedSizeBinary(width) => self.buffer(rows.saturating_mul(length(i64::from(*width))?))?,
             DataType::List(item) => self.list(rows, 4, item)?,
             DataType::LargeList(item) => self.list(rows, 8, item)?,
+            DataType::ListView(item) => self.list_view(rows, 4, item)?,
+            DataType::LargeListView(item) => self.list_view(rows, 8, item)?,
             DataType::Map(entries, _) => {
                 self.whole(offsets(rows, 4), 4)?;
                 if self.field(entries)?.nulls > 0 {
@@ -197,6 +203,22 @@ impl Walk {
             return Err(IpcError::Malformed("a buffer is missing"));
         }
         self.buffers.drain(..blocks);
+        Ok(())
+    }
+
+    /// Offsets and sizes, one each for every list.
+    fn list_view(&mut self, rows: usize, width: usize, item: &Field) -> Result<(), IpcError> {
+        self.whole(rows.saturating_mul(width), width)?;
+        self.whole(rows.saturating_mul(width), width)?;
+        self.field(item).map(|_| ())
+    }
+
+    /// Run ends and values, which are two columns; the runs themselves have no buffer, not even one that says which are null.
+    fn runs(&mut self, ends: &Field, values: &Field) -> Result<(), IpcError> {
+        let (ends, values) = (self.field(ends)?, self.field(values)?);
+        if ends.nulls > 0 || ends.rows != values.rows {
+            return Err(IpcError::Malformed("run ends and values do not match"));
+        }
         Ok(())
     }
 
