@@ -19,6 +19,7 @@ async fn post(engine: &Engine, rows: &str) {
         format: Format::from_content_type("application/x-ndjson").expect("should be a format"),
         encoding: ContentEncoding::Identity,
         time_unit: None,
+        on_error: crate::ingest::OnError::Accept,
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
     let mut lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");

@@ -40,3 +40,18 @@ fn value(digit: u8) -> Option<u8> {
         _ => return None,
     })
 }
+
+/// The text of bytes, with padding.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let value = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+    text
+}

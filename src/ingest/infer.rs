@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::json::{Body, RowShapes};
 use super::reject::{Fault, Reject, RejectKind};
+use super::rejected::Rejected;
 use super::{Format, Limits, arrow};
 use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN};
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, TimeUnit};
@@ -11,7 +12,7 @@ use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, Tim
 /// Columns that are taken for the event time; the first of these names that exists.
 pub(super) const EVENT_TIME_NAMES: &[&str] = &["timestamp", "time", "ts"];
 
-/// Infers a table that holds every row of the body without loss. Columns stand in the order of their first
+/// Infers a table that holds every row of the body without loss; rows that are no JSON objects are passed over. Columns stand in the order of their first
 /// appearance; all but the event time may be null. `time_unit` says what epoch numbers in the event time count.
 /// Where no column can be the event time by its name, rows are timed by their receipt.
 pub fn infer(
@@ -57,7 +58,12 @@ fn json_columns(
     limits: &Limits,
 ) -> Result<(Option<&'static str>, Vec<ColumnSpec>), Reject> {
     let mut shapes = RowShapes::new(time_unit, EVENT_TIME_NAMES, limits);
-    Body::new(format, body)?.each(limits.max_rows, &mut shapes)?;
+    let mut rejected = Rejected::default();
+    let rows = Body::new(format, body)?.each(limits, &mut shapes, &mut rejected)?;
+    // No row says anything about the table.
+    if let Some(first) = rejected.rows().first().filter(|_| rejected.len() as u64 == rows) {
+        return Err(Reject { status: RejectKind::Unprocessable, ..first.reason.clone() });
+    }
     let event = event_time(shapes.columns.names());
     if let Some(name) = event {
         shapes.check_event_time(name)?;
@@ -65,7 +71,7 @@ fn json_columns(
     let columns = shapes
         .columns
         .column_specs(|name| (event == Some(name)).then(|| time_column(name)))
-        .map_err(|(row, fault)| fault.at(row, ""))?;
+        .map_err(|(row, fault)| fault.at(shapes.number(row), ""))?;
     Ok((event, columns))
 }
 

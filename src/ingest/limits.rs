@@ -19,6 +19,10 @@ pub struct Limits {
     /// Most bytes of the fixed-width part of the rows in memory: rows that leave most columns out cost little in
     /// a body and as much as full ones in memory.
     pub max_batch_bytes: usize,
+    /// Most rows that are rejected one by one; a post with more is refused whole.
+    pub max_rejected_rows: usize,
+    /// Most bytes of rejected rows, by the same rule.
+    pub max_rejected_bytes: usize,
 }
 
 impl Limits {
@@ -29,7 +33,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 64 MiB, a million rows, 1,000 columns, 16 levels, 512 MiB in memory.
+    /// 64 MiB, a million rows, 1,000 columns, 16 levels, 512 MiB in memory, 10,000 rejected rows, 8 MiB of them.
     fn default() -> Self {
         Self {
             max_decoded_bytes: 64 << 20,
@@ -37,6 +41,8 @@ impl Default for Limits {
             max_columns: MAX_COLUMNS,
             max_depth: MAX_TYPE_DEPTH,
             max_batch_bytes: 512 << 20,
+            max_rejected_rows: 10_000,
+            max_rejected_bytes: 8 << 20,
         }
     }
 }

@@ -9,11 +9,11 @@
 //! - [`slices`]: the batch cut by event-time bucket, each slice encoded;
 //! - [`post`]: all of it for one post, up to the receipt; [`declare`]: a table made, or given columns, without rows.
 //!
-//! Shared by these: [`limits`], [`reject`] (how a refusal is told), `number` and `text_time` (exact readings of
+//! Shared by these: [`limits`], [`reject`] (how a refusal is told), [`rejected`] (the rows that are), `number` and `text_time` (exact readings of
 //! numbers and times), `base64`.
 //!
-//! A post is accepted whole or refused whole: the first value that the table cannot hold without loss refuses it and
-//! is named by row and column. Nothing is rounded, wrapped, cut or left out.
+//! Accepted or rejected is decided row by row, in [`rejected`], by the same rules for every format: a value that the table cannot hold
+//! without loss rejects its row and is named. Nothing is rounded, wrapped, cut or left out.
 //!
 //! Absent here: HTTP.
 
@@ -29,6 +29,7 @@ pub mod limits;
 mod number;
 pub mod post;
 pub mod reject;
+pub mod rejected;
 pub mod slices;
 mod text_time;
 
@@ -41,4 +42,5 @@ pub use format::Format;
 pub use infer::infer;
 pub use limits::Limits;
 pub use reject::{Reject, RejectKind};
+pub use rejected::{OnError, Rejected, RejectedRow};
 pub use slices::slices;

@@ -10,7 +10,7 @@ use penstock_store::{AppendError, Appended, Define, Incarnation, NodeId, SliceIn
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{ContentEncoding, Format, Limits, Reject, decode, decompress, infer, slices};
+use super::{ContentEncoding, Format, Limits, OnError, Reject, Rejected, decode, decompress, infer, slices};
 use crate::admission::{Lease, Refusal};
 use crate::catalog::{self, Catalog, Cause};
 use crate::schema::registry::{Registry, Table};
@@ -35,6 +35,10 @@ pub struct Options {
     pub max_rows: usize,
     /// Most columns of a table that a post creates. Default 1000.
     pub max_columns: usize,
+    /// Most rows of a post that are rejected one by one; with more the post is refused whole. Default 10000.
+    pub max_rejected_rows: usize,
+    /// Most bytes of such rows, by the same rule. Default 8 MiB.
+    pub max_rejected_bytes: bytesize::ByteSize,
 }
 
 impl Default for Options {
@@ -45,6 +49,8 @@ impl Default for Options {
             max_decoded: bytesize::ByteSize::mib(64),
             max_rows: 1_000_000,
             max_columns: crate::schema::spec::MAX_COLUMNS,
+            max_rejected_rows: 10_000,
+            max_rejected_bytes: bytesize::ByteSize::mib(8),
         }
     }
 }
@@ -55,6 +61,8 @@ impl Options {
             max_decoded_bytes: usize::try_from(self.max_decoded.as_u64()).unwrap_or(usize::MAX),
             max_rows: self.max_rows,
             max_columns: self.max_columns,
+            max_rejected_rows: self.max_rejected_rows,
+            max_rejected_bytes: usize::try_from(self.max_rejected_bytes.as_u64()).unwrap_or(usize::MAX),
             ..Limits::default()
         }
     }
@@ -68,6 +76,8 @@ pub struct Post {
     pub encoding: ContentEncoding,
     /// The unit of epoch numbers, for a table that this post creates.
     pub time_unit: Option<TimeUnit>,
+    /// What becomes of the good rows if there are bad ones.
+    pub on_error: OnError,
     pub body: Bytes,
 }
 
@@ -77,7 +87,10 @@ pub struct Receipt {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub record: Appended,
+    /// Rows that were taken.
     pub rows: u64,
+    /// Rows that were not.
+    pub rejected: Rejected,
     /// The definition, if this post made the table.
     pub created: Option<TableSpec>,
 }
@@ -93,6 +106,9 @@ impl std::fmt::Display for Receipt {
 pub enum PostError {
     #[error(transparent)]
     Reject(#[from] Reject),
+    /// No row was taken, because of these: all of them are bad, or the sender wants all or none.
+    #[error("{}", none_taken(.rejected, *.good))]
+    NoneTaken { rejected: Rejected, good: u64 },
     #[error("table {0} does not exist, and this server does not create tables from posts")]
     UnknownTable(TableName),
     #[error(transparent)]
@@ -103,6 +119,15 @@ pub enum PostError {
     Create(#[from] CreateError),
     #[error("the decoder stopped: {0}")]
     Decoder(String),
+}
+
+fn none_taken(rejected: &Rejected, good: u64) -> String {
+    let first = rejected.rows().first().map_or("", |row| &row.reason.message);
+    match (rejected.len(), good) {
+        (1, 0) => first.to_owned(),
+        (bad, 0) => format!("{first} (and so on: none of {bad} rows fits the table)"),
+        (bad, good) => format!("{first} (rejected: {bad}; the other {good} were not taken, as on_error=abort asks)"),
+    }
 }
 
 /// Why a table was not made.
@@ -154,12 +179,12 @@ impl Ingest {
         &self.options
     }
 
-    /// Accepts the post whole or not at all; on disk when this returns.
+    /// Accepts the rows that the table can hold; on disk when this returns.
     ///
     /// # Errors
     /// [`PostError`]. After a failure of the log the rows may or may not be in the table.
     pub async fn post(&self, post: Post, lease: &mut Lease) -> Result<Receipt, PostError> {
-        let Post { table, format, encoding, time_unit, body } = post;
+        let Post { table, format, encoding, time_unit, on_error, body } = post;
         let max = self.options.limits().max_decoded_bytes;
         let body = if encoding == ContentEncoding::Identity {
             body
@@ -167,17 +192,18 @@ impl Ingest {
             off_thread(body.len(), move || decompress(encoding, body, max)).await??
         };
         lease.grow_to(body.len() as u64, self.store.unflushed_bytes())?;
-        let (table, created) = self.table_for(&table, format, &body, time_unit).await?;
+        let (table, created) = self.table_for(&table, format, &body, time_unit, on_error).await?;
         let limits = self.options.limits();
         let now = now_micros();
         let decoding = Arc::clone(&table);
-        let (slices, rows) = off_thread(body.len(), move || cut(&decoding, format, &body, now, &limits)).await??;
+        let cut = off_thread(body.len(), move || cut(&decoding, format, &body, now, &limits)).await??;
+        let Cut { slices, rows, rejected } = cut.or_none(on_error)?;
         // The log keeps the rows in another form, which may be the larger one.
         let held: u64 = slices.iter().map(|slice| slice.payload.len() as u64).sum();
         lease.grow_to(held, self.store.unflushed_bytes())?;
         let record = self.store.append(slices)?.wait().await?;
         let (node, incarnation) = (self.store.node(), self.store.incarnation());
-        Ok(Receipt { node, incarnation, record, rows, created: created.then(|| table.spec.clone()) })
+        Ok(Receipt { node, incarnation, record, rows, rejected, created: created.then(|| table.spec.clone()) })
     }
 
     async fn table_for(
@@ -186,6 +212,7 @@ impl Ingest {
         format: Format,
         body: &Bytes,
         time_unit: Option<TimeUnit>,
+        on_error: OnError,
     ) -> Result<(Arc<Table>, bool), PostError> {
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
@@ -197,7 +224,7 @@ impl Ingest {
         let spec = off_thread(body.len(), move || infer(owned, format, &copy, time_unit, &limits)).await??;
         // Rows that the table could not hold must not leave an empty table behind.
         let (trial, copy) = (Table { id: TableId(Uuid::nil()), spec: spec.clone() }, body.clone());
-        off_thread(body.len(), move || cut(&trial, format, &copy, now_micros(), &limits)).await??;
+        off_thread(body.len(), move || cut(&trial, format, &copy, now_micros(), &limits)).await??.or_none(on_error)?;
         let guard = self.defining.lock().await;
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
@@ -266,16 +293,29 @@ impl Ingest {
     }
 }
 
-fn cut(
-    table: &Table,
-    format: Format,
-    body: &Bytes,
-    now: i64,
-    limits: &Limits,
-) -> Result<(Vec<SliceInput>, u64), Reject> {
-    let decoded = decode(&table.spec, format, body, now, limits)?;
+/// The rows of a post, ready for the log.
+#[derive(Debug)]
+struct Cut {
+    slices: Vec<SliceInput>,
+    rows: u64,
+    rejected: Rejected,
+}
+
+impl Cut {
+    /// The same, if there are rows to take.
+    fn or_none(self, on_error: OnError) -> Result<Self, PostError> {
+        if self.rejected.is_empty() || (self.rows > 0 && on_error == OnError::Accept) {
+            return Ok(self);
+        }
+        Err(PostError::NoneTaken { rejected: self.rejected, good: self.rows })
+    }
+}
+
+fn cut(table: &Table, format: Format, body: &Bytes, now: i64, limits: &Limits) -> Result<Cut, Reject> {
+    let mut decoded = decode(&table.spec, format, body, now, limits)?;
     let rows = decoded.times.len() as u64;
-    Ok((slices(table.id, &table.spec, decoded)?, rows))
+    let rejected = std::mem::take(&mut decoded.rejected);
+    Ok(Cut { slices: slices(table.id, &table.spec, decoded)?, rows, rejected })
 }
 
 /// Small work stays on the thread it is on; large work must not hold up the other connections of that thread.

@@ -33,13 +33,20 @@ pub struct Reject {
     /// The row at fault, counted from 1.
     pub row: Option<u64>,
     /// The column at fault; `a.b` for a field of a struct.
-    pub column: Option<String>,
+    pub column: Option<Box<str>>,
+    /// The start of the value at fault, where it is one value.
+    pub value: Option<Box<str>>,
 }
 
 impl Reject {
     /// A refusal of the body as a whole.
     pub fn new(status: RejectKind, code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), help: help.into(), row: None, column: None }
+        Self { status, code, message: message.into(), help: help.into(), row: None, column: None, value: None }
+    }
+
+    /// Whether it is about one row: another post may be fine, and the other rows of this one are.
+    pub(super) fn is_of_a_row(&self) -> bool {
+        self.row.is_some() && self.status != RejectKind::TooLarge
     }
 
     pub(super) fn empty_body() -> Self {
@@ -75,11 +82,19 @@ pub(super) struct Fault {
     pub help: Cow<'static, str>,
     /// The path of the column so far; grows at its front while the fault travels outwards.
     pub column: Option<String>,
+    /// The start of the value.
+    pub value: Option<Box<str>>,
 }
 
 impl Fault {
     pub fn new(code: &'static str, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Self {
-        Self { status: RejectKind::Unprocessable, code, detail: detail.into(), help: help.into(), column: None }
+        let (detail, help) = (detail.into(), help.into());
+        Self { status: RejectKind::Unprocessable, code, detail, help, column: None, value: None }
+    }
+
+    /// Shows the value.
+    pub fn of(self, value: &str) -> Self {
+        Self { value: Some(excerpt(value).into()), ..self }
     }
 
     /// Names the column, or the struct around the column named so far.
@@ -100,12 +115,13 @@ impl Fault {
             message: format!("row {row}{place}{column}: {}", self.detail),
             help: self.help.into_owned(),
             row: Some(row),
-            column: self.column,
+            column: self.column.map(Into::into),
+            value: self.value,
         }
     }
 
     pub fn type_mismatch(found: &str, wanted: impl std::fmt::Display) -> Self {
-        Self::mismatch_as_told(format!("{found} is not a value of type {wanted}"))
+        Self::mismatch_as_told(format!("{found} is not a value of type {wanted}")).of(found)
     }
 
     /// A mismatch in the words of the parser.
@@ -119,6 +135,7 @@ impl Fault {
             format!("{} is outside the range of {wanted}", excerpt(value)),
             "declare the table with a wider type, such as long, decimal(38,0) or string",
         )
+        .of(value)
     }
 
     pub fn inexact(value: &str, wanted: impl std::fmt::Display) -> Self {
@@ -127,6 +144,7 @@ impl Fault {
             format!("{} cannot be held by {wanted} without loss", excerpt(value)),
             "declare the column as decimal or string, or send a number that the type holds exactly",
         )
+        .of(value)
     }
 
     pub fn missing_value() -> Self {
@@ -159,6 +177,7 @@ impl Fault {
             format!("{} has digits below a microsecond; a table keeps microseconds", excerpt(value)),
             "round to microseconds before sending, or send the nanoseconds in a long column as well",
         )
+        .of(value)
     }
 }
 

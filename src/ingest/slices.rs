@@ -18,7 +18,7 @@ pub const MAX_SLICES_PER_POST: usize = 4_096;
 /// One slice a bucket, in the order of time; the rows of a slice keep the order of the post. The times must be those
 /// of the batch, and not empty.
 pub fn slices(table: TableId, spec: &TableSpec, decoded: Decoded) -> Result<Vec<SliceInput>, Reject> {
-    let Decoded { batch, times } = decoded;
+    let Decoded { batch, times, .. } = decoded;
     assert_eq!(batch.num_rows(), times.len(), "every row has its time");
     let width = spec.bucket_micros();
     let Some((min, max)) = bounds(&times) else {

@@ -11,7 +11,7 @@ use penstock_store::{AppendError, CheckpointError};
 use crate::admission::Refusal;
 use crate::flush::FlushError;
 use crate::ingest::post::{CreateError, PostError};
-use crate::ingest::{Reject, RejectKind};
+use crate::ingest::{Reject, RejectKind, Rejected, RejectedRow};
 use crate::schema::name::NameError;
 use crate::{catalog, lake, query};
 
@@ -27,7 +27,12 @@ pub struct ApiError {
     pub row: Option<u64>,
     pub column: Option<Box<str>>,
     pub retry_after: Option<Duration>,
+    /// Of a post: how many rows were rejected, and why the first of them were.
+    pub rejected: Option<Box<(usize, Vec<serde_json::Value>)>>,
 }
+
+/// Most rejected rows that a reply tells about.
+const MAX_ROW_ERRORS: usize = 10;
 
 /// Wait after a refusal that ends by itself within moments.
 pub const SHORTLY: Duration = Duration::from_secs(1);
@@ -39,7 +44,7 @@ impl ApiError {
     /// A refusal without further details.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, code, message, help: None, row: None, column: None, retry_after: None }
+        Self { status, code, message, help: None, row: None, column: None, retry_after: None, rejected: None }
     }
 
     /// Says what to do about it.
@@ -91,7 +96,11 @@ impl IntoResponse for ApiError {
                 error[key] = value;
             }
         }
-        let mut response = json(self.status, &serde_json::json!({ "error": error }));
+        let mut body = serde_json::json!({ "error": error });
+        if let Some((rejected, errors)) = self.rejected.map(|rejected| *rejected) {
+            (body["rows"], body["rejected"], body["errors"]) = (0.into(), rejected.into(), errors.into());
+        }
+        let mut response = json(self.status, &body);
         if let Some(wait) = self.retry_after {
             // Whole seconds, rounded up: earlier than that it would be refused again.
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
@@ -99,6 +108,15 @@ impl IntoResponse for ApiError {
         }
         response
     }
+}
+
+/// What a reply says of rejected rows: of the first ones why.
+pub fn row_errors(rejected: &Rejected) -> Vec<serde_json::Value> {
+    let error = |row: &RejectedRow| {
+        let Reject { code, message, help, row, column, value, .. } = &row.reason;
+        serde_json::json!({ "row": row, "code": code, "column": column, "value": value, "message": message, "help": help })
+    };
+    rejected.rows().iter().take(MAX_ROW_ERRORS).map(error).collect()
 }
 
 /// A JSON reply.
@@ -131,7 +149,7 @@ impl From<Reject> for ApiError {
             RejectKind::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             RejectKind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
         };
-        let (row, column) = (reject.row, reject.column.map(Into::into));
+        let (row, column) = (reject.row, reject.column);
         Self { row, column, ..Self::new(status, reject.code, reject.message).help(reject.help) }
     }
 }
@@ -230,6 +248,13 @@ impl From<PostError> for ApiError {
     fn from(error: PostError) -> Self {
         match error {
             PostError::Reject(reject) => reject.into(),
+            PostError::NoneTaken { ref rejected, .. } => {
+                let message = error.to_string();
+                let error = rejected.rows().first().map(|row| row.reason.clone().into());
+                let error = error.unwrap_or_else(|| internal("a post was refused without a reason".to_owned()));
+                let told = Some(Box::new((rejected.len(), row_errors(rejected))));
+                Self { status: StatusCode::UNPROCESSABLE_ENTITY, message, rejected: told, ..error }
+            }
             PostError::UnknownTable(name) => Self::unknown_table(&name),
             PostError::Refused(refusal) => refusal.into(),
             PostError::Log(error) => error.into(),

@@ -10,12 +10,12 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::body;
-use super::reply::{ApiError, internal, json};
+use super::reply::{self, ApiError, internal, json};
 use super::tables::Named;
 use crate::admission::Lease;
 use crate::engine::Engine;
 use crate::ingest::post::Post;
-use crate::ingest::{ContentEncoding, Format};
+use crate::ingest::{ContentEncoding, Format, OnError};
 use crate::schema::{TableName, TimeUnit};
 
 #[derive(Debug, Deserialize)]
@@ -23,6 +23,8 @@ use crate::schema::{TableName, TimeUnit};
 pub struct Parameters {
     /// Unit of epoch numbers, for a table that this post creates.
     time_unit: Option<String>,
+    /// `accept` (good rows are taken, the default) or `abort` (all or none).
+    on_error: Option<String>,
 }
 
 type ParametersResult = Result<Query<Parameters>, QueryRejection>;
@@ -33,6 +35,7 @@ struct Request {
     format: Format,
     encoding: ContentEncoding,
     time_unit: Option<TimeUnit>,
+    on_error: OnError,
 }
 
 impl Request {
@@ -40,7 +43,10 @@ impl Request {
         let Query(parameters) = parameters.map_err(|e| ApiError::bad_request("bad_parameter", e.body_text()))?;
         let time_unit = parameters.time_unit.map(|unit| unit.parse::<TimeUnit>()).transpose();
         let time_unit = time_unit.map_err(|e| ApiError::bad_request("bad_parameter", e.to_string()))?;
-        Ok(Self { table: table.parse()?, format: format(headers)?, encoding: encoding(headers)?, time_unit })
+        let on_error = parameters.on_error.map_or(Ok(OnError::default()), |text| text.parse());
+        let on_error = on_error.map_err(|e| ApiError::bad_request("bad_parameter", e))?;
+        let (format, encoding) = (format(headers)?, encoding(headers)?);
+        Ok(Self { table: table.parse()?, format, encoding, time_unit, on_error })
     }
 }
 
@@ -58,9 +64,9 @@ pub async fn post(
             return Err(error);
         }
     };
-    let Request { table, format, encoding, time_unit } = request;
+    let Request { table, format, encoding, time_unit, on_error } = request;
     let (body, mut lease) = receive(&engine, &table, &headers, body).await?;
-    let post = Post { table: table.clone(), format, encoding, time_unit, body };
+    let post = Post { table: table.clone(), format, encoding, time_unit, on_error, body };
     // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
     let work = tokio::spawn(async move { engine.ingest().post(post, &mut lease).await });
     let receipt = work.await.map_err(|e| internal(format!("a post was not finished: {e}")))??;
@@ -69,6 +75,8 @@ pub async fn post(
         &serde_json::json!({
             "table": table,
             "rows": receipt.rows,
+            "rejected": receipt.rejected.len(),
+            "errors": reply::row_errors(&receipt.rejected),
             "durability": "synced",
             "receipt": receipt.to_string(),
             "created": receipt.created,

@@ -92,12 +92,41 @@ async fn rows_go_in_and_come_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn good_rows_are_taken_and_bad_ones_are_told() {
+    let server = start(|_| {}).await;
+    let rows = "/v1/tables/cpu/rows";
+    assert_eq!(server.post(rows, NDJSON, "{\"n\":1}").await.status(), StatusCode::OK);
+    let body = "{\"n\":2}\n{\"n\":\"x\"}\n{\"n\":3}\n{";
+    let reply = json(server.post(rows, NDJSON, body).await).await;
+    assert_eq!((&reply["rows"], &reply["rejected"]), (&Value::from(2), &Value::from(2)), "{reply}");
+    let told = |at: usize| (&reply["errors"][at]["row"], &reply["errors"][at]["code"], &reply["errors"][at]["column"]);
+    assert_eq!(told(0), (&Value::from(2), &Value::from("type_mismatch"), &Value::from("n")));
+    assert_eq!(told(1), (&Value::from(4), &Value::from("invalid_json"), &Value::Null));
+    assert_eq!(reply["errors"][0]["value"], "\"x\"");
+    let refused = server.post(&format!("{rows}?on_error=abort"), NDJSON, body).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let refused = json(refused).await;
+    assert_eq!((&refused["rows"], &refused["rejected"]), (&Value::from(0), &Value::from(2)), "{refused}");
+    assert_eq!(refused["error"]["row"], 2);
+    assert!(refused["error"]["message"].as_str().expect("should be text").contains("the other 2 were not taken"));
+    let refused = server.post(rows, NDJSON, "{\"n\":true}\n[]\n").await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let refused = json(refused).await;
+    assert_eq!((&refused["error"]["code"], &refused["errors"][1]["row"]), (&"type_mismatch".into(), &2.into()));
+    let reply = json(server.post("/v1/sql", "text/plain", "select sum(n) as s, count(*) as c from cpu").await).await;
+    assert_eq!((&reply["rows"][0]["s"], &reply["rows"][0]["c"]), (&Value::from(6), &Value::from(3)));
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_has_its_status_and_gives_its_room_back() {
     let server = start(|config| config.ingest.max_body = bytesize::ByteSize::mib(2)).await;
     let rows = "/v1/tables/cpu/rows";
     let large = || vec![b' '; 3 << 20];
     for (path, content_type, body, status, code) in [
-        (rows, NDJSON, b"{".to_vec(), 400, "invalid_json"),
+        (rows, NDJSON, b"{".to_vec(), 422, "invalid_json"),
+        (rows, "application/json", b"{".to_vec(), 400, "invalid_json"),
+        ("/v1/tables/cpu/rows?on_error=maybe", NDJSON, b"{}".to_vec(), 400, "bad_parameter"),
         (rows, NDJSON, Vec::new(), 400, "empty_body"),
         (rows, "text/html", large(), 415, "unsupported_content_type"),
         (rows, NDJSON, large(), 413, "body_too_large"),

@@ -1,4 +1,4 @@
-//! Columns of any Arrow type into a table's types. A value passes unchanged or is refused by its row.
+//! Columns of any Arrow type into a table's types. A value passes unchanged, or rejects its row and is null from then on.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use arrow::datatypes::{
     UInt64Type,
 };
 
+use super::faults::Faults;
 use super::nested;
 use crate::ingest::number::{self, DOUBLE_EXACT, FLOAT_EXACT, NumberError};
 use crate::ingest::reject::Fault;
@@ -24,79 +25,74 @@ use crate::schema::time::{MAX_DAYS, MIN_DAYS};
 
 const DAY_MILLIS: i64 = 86_400_000;
 
-/// A value that the table's type does not hold, by its place in the array.
-#[derive(Debug)]
-pub(super) struct ConvertError {
-    pub index: usize,
-    pub fault: Fault,
-}
-
-pub(super) type Converted = Result<ArrayRef, ConvertError>;
-
 /// Converts an array into the type of a column.
-pub(super) fn convert(array: &ArrayRef, kind: &ColumnType, epochs: Epochs) -> Converted {
+pub(super) fn convert(array: &ArrayRef, kind: &ColumnType, epochs: Epochs, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
-        DataType::Null => return Ok(new_null_array(&data_type(kind), array.len())),
+        DataType::Null => return new_null_array(&data_type(kind), array.len()),
         DataType::Dictionary(_, _) => {
             let dictionary = array.as_any_dictionary();
             let values = take(dictionary.values(), dictionary.keys(), None)
                 .expect("keys of a validated dictionary should be within its values");
-            return convert(&values, kind, epochs);
+            return convert(&values, kind, epochs, faults);
         }
         _ => {}
     }
     match kind {
-        ColumnType::Boolean if *array.data_type() == DataType::Boolean => Ok(array.clone()),
-        ColumnType::Int => int(array),
-        ColumnType::Long => long(array),
-        ColumnType::Float => float(array),
-        ColumnType::Double => double(array),
-        ColumnType::String => string(array),
-        ColumnType::Binary => binary(array),
-        ColumnType::Date => date(array),
-        ColumnType::Timestamp => timestamp(array, epochs),
-        ColumnType::Decimal { precision, scale } => decimal(array, *precision, *scale),
-        ColumnType::List(item) => nested::list(array, item),
-        ColumnType::Struct(fields) => nested::structs(array, fields),
-        ColumnType::Map(value) => nested::map(array, value),
-        ColumnType::Boolean => mismatch(array, kind),
+        ColumnType::Boolean if *array.data_type() == DataType::Boolean => array.clone(),
+        ColumnType::Int => int(array, faults),
+        ColumnType::Long => long(array, faults),
+        ColumnType::Float => float(array, faults),
+        ColumnType::Double => double(array, faults),
+        ColumnType::String => string(array, faults),
+        ColumnType::Binary => binary(array, faults),
+        ColumnType::Date => date(array, faults),
+        ColumnType::Timestamp => timestamp(array, epochs, faults),
+        ColumnType::Decimal { precision, scale } => decimal(array, *precision, *scale, faults),
+        ColumnType::List(item) => nested::list(array, item, faults),
+        ColumnType::Struct(fields) => nested::structs(array, fields, faults),
+        ColumnType::Map(value) => nested::map(array, value, faults),
+        ColumnType::Boolean => mismatch(array, kind, faults),
     }
 }
 
-/// The whole column is of another type; named with its first row.
-pub(super) fn mismatch(array: &ArrayRef, kind: &ColumnType) -> Converted {
-    let fault = Fault::type_mismatch(&format!("a column of Arrow's {}", array.data_type()), kind);
-    Err(ConvertError { index: 0, fault })
+/// The whole column is of another type: every value is at fault.
+pub(super) fn mismatch(array: &ArrayRef, kind: &ColumnType, faults: &mut dyn Faults) -> ArrayRef {
+    let fault = Fault::mismatch_as_told(format!("a column of Arrow's {} is not of type {kind}", array.data_type()));
+    (0..array.len()).filter(|index| array.is_valid(*index)).for_each(|index| faults.add(index, fault.clone()));
+    new_null_array(&data_type(kind), array.len())
 }
 
 fn each<S: ArrowPrimitiveType, T: ArrowPrimitiveType>(
     array: &ArrayRef,
+    faults: &mut dyn Faults,
     value: impl Fn(S::Native) -> Result<T::Native, Fault>,
-) -> Result<PrimitiveArray<T>, ConvertError> {
+) -> PrimitiveArray<T> {
     let mut values = PrimitiveBuilder::<T>::with_capacity(array.len());
     for (index, source) in array.as_primitive::<S>().iter().enumerate() {
-        match source {
-            None => values.append_null(),
-            Some(source) => values.append_value(value(source).map_err(|fault| ConvertError { index, fault })?),
-        }
+        values.append_option(source.and_then(|source| kept(value(source), index, faults)));
     }
-    Ok(values.finish())
+    values.finish()
+}
+
+fn kept<T>(value: Result<T, Fault>, index: usize, faults: &mut dyn Faults) -> Option<T> {
+    value.map_err(|fault| faults.add(index, fault)).ok()
 }
 
 /// Integers of any width, each as an `i128`; none if the array has others.
 fn each_integer<T: ArrowPrimitiveType>(
     array: &ArrayRef,
+    faults: &mut dyn Faults,
     value: impl Fn(i128) -> Result<T::Native, Fault>,
-) -> Option<Result<PrimitiveArray<T>, ConvertError>> {
+) -> Option<PrimitiveArray<T>> {
     Some(match array.data_type() {
-        DataType::Int8 => each::<Int8Type, T>(array, |v| value(v.into())),
-        DataType::Int16 => each::<Int16Type, T>(array, |v| value(v.into())),
-        DataType::Int32 => each::<Int32Type, T>(array, |v| value(v.into())),
-        DataType::Int64 => each::<Int64Type, T>(array, |v| value(v.into())),
-        DataType::UInt8 => each::<UInt8Type, T>(array, |v| value(v.into())),
-        DataType::UInt16 => each::<UInt16Type, T>(array, |v| value(v.into())),
-        DataType::UInt32 => each::<UInt32Type, T>(array, |v| value(v.into())),
-        DataType::UInt64 => each::<UInt64Type, T>(array, |v| value(v.into())),
+        DataType::Int8 => each::<Int8Type, T>(array, faults, |v| value(v.into())),
+        DataType::Int16 => each::<Int16Type, T>(array, faults, |v| value(v.into())),
+        DataType::Int32 => each::<Int32Type, T>(array, faults, |v| value(v.into())),
+        DataType::Int64 => each::<Int64Type, T>(array, faults, |v| value(v.into())),
+        DataType::UInt8 => each::<UInt8Type, T>(array, faults, |v| value(v.into())),
+        DataType::UInt16 => each::<UInt16Type, T>(array, faults, |v| value(v.into())),
+        DataType::UInt32 => each::<UInt32Type, T>(array, faults, |v| value(v.into())),
+        DataType::UInt64 => each::<UInt64Type, T>(array, faults, |v| value(v.into())),
         _ => return None,
     })
 }
@@ -104,133 +100,136 @@ fn each_integer<T: ArrowPrimitiveType>(
 fn integers<T: ArrowPrimitiveType>(
     array: &ArrayRef,
     kind: &ColumnType,
+    faults: &mut dyn Faults,
     value: impl Fn(i128) -> Result<T::Native, Fault>,
-) -> Converted {
-    match each_integer::<T>(array, value) {
-        Some(converted) => Ok(Arc::new(converted?)),
-        None => mismatch(array, kind),
+) -> ArrayRef {
+    match each_integer::<T>(array, faults, value) {
+        Some(converted) => Arc::new(converted),
+        None => mismatch(array, kind, faults),
     }
 }
 
-fn int(array: &ArrayRef) -> Converted {
+fn int(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
-        DataType::Int32 => Ok(array.clone()),
-        _ => integers::<Int32Type>(array, &ColumnType::Int, |v| {
+        DataType::Int32 => array.clone(),
+        _ => integers::<Int32Type>(array, &ColumnType::Int, faults, |v| {
             i32::try_from(v).map_err(|_| Fault::out_of_range(&v.to_string(), "int"))
         }),
     }
 }
 
-fn long(array: &ArrayRef) -> Converted {
+fn long(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
-        DataType::Int64 => Ok(array.clone()),
-        _ => integers::<Int64Type>(array, &ColumnType::Long, |v| {
+        DataType::Int64 => array.clone(),
+        _ => integers::<Int64Type>(array, &ColumnType::Long, faults, |v| {
             i64::try_from(v).map_err(|_| Fault::out_of_range(&v.to_string(), "long"))
         }),
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "integers that a float does not hold are refused before")]
-fn float(array: &ArrayRef) -> Converted {
+fn float(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
-        DataType::Float32 => Ok(array.clone()),
-        DataType::Float16 => Ok(Arc::new(each::<Float16Type, Float32Type>(array, |v| Ok(v.to_f32()))?)),
-        _ => integers::<Float32Type>(array, &ColumnType::Float, |v| {
+        DataType::Float32 => array.clone(),
+        DataType::Float16 => Arc::new(each::<Float16Type, Float32Type>(array, faults, |v| Ok(v.to_f32()))),
+        _ => integers::<Float32Type>(array, &ColumnType::Float, faults, |v| {
             if v.abs() <= FLOAT_EXACT { Ok(v as f32) } else { Err(Fault::inexact(&v.to_string(), "float")) }
         }),
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "integers that a double does not hold are refused before")]
-fn double(array: &ArrayRef) -> Converted {
+fn double(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
-        DataType::Float64 => Ok(array.clone()),
-        DataType::Float32 => Ok(Arc::new(each::<Float32Type, Float64Type>(array, |v| Ok(v.into()))?)),
-        DataType::Float16 => Ok(Arc::new(each::<Float16Type, Float64Type>(array, |v| Ok(v.to_f64()))?)),
-        _ => integers::<Float64Type>(array, &ColumnType::Double, |v| {
+        DataType::Float64 => array.clone(),
+        DataType::Float32 => Arc::new(each::<Float32Type, Float64Type>(array, faults, |v| Ok(v.into()))),
+        DataType::Float16 => Arc::new(each::<Float16Type, Float64Type>(array, faults, |v| Ok(v.to_f64()))),
+        _ => integers::<Float64Type>(array, &ColumnType::Double, faults, |v| {
             if v.abs() <= DOUBLE_EXACT { Ok(v as f64) } else { Err(Fault::inexact(&v.to_string(), "double")) }
         }),
     }
 }
 
-fn string(array: &ArrayRef) -> Converted {
-    Ok(match array.data_type() {
+fn string(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
+    match array.data_type() {
         DataType::Utf8 => array.clone(),
         DataType::LargeUtf8 => Arc::new(array.as_string::<i64>().iter().collect::<StringArray>()),
         DataType::Utf8View => Arc::new(array.as_string_view().iter().collect::<StringArray>()),
-        _ => return mismatch(array, &ColumnType::String),
-    })
+        _ => mismatch(array, &ColumnType::String, faults),
+    }
 }
 
-fn binary(array: &ArrayRef) -> Converted {
-    Ok(match array.data_type() {
+fn binary(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
+    match array.data_type() {
         DataType::Binary => array.clone(),
         DataType::LargeBinary => Arc::new(array.as_binary::<i64>().iter().collect::<BinaryArray>()),
         DataType::BinaryView => Arc::new(array.as_binary_view().iter().collect::<BinaryArray>()),
         DataType::FixedSizeBinary(_) => Arc::new(array.as_fixed_size_binary().iter().collect::<BinaryArray>()),
-        _ => return mismatch(array, &ColumnType::Binary),
-    })
+        _ => mismatch(array, &ColumnType::Binary, faults),
+    }
 }
 
-fn date(array: &ArrayRef) -> Converted {
+fn date(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     let check = |days: i64, shown: String| {
         let days = i32::try_from(days).ok().filter(|d| (MIN_DAYS..=MAX_DAYS).contains(d));
         days.ok_or_else(|| Fault::out_of_range(&shown, "dates, which are in the years 0001 to 9999"))
     };
-    Ok(match array.data_type() {
+    match array.data_type() {
         DataType::Date32 => {
-            Arc::new(each::<Date32Type, Date32Type>(array, |days| check(days.into(), format!("day {days}")))?)
+            Arc::new(each::<Date32Type, Date32Type>(array, faults, |days| check(days.into(), format!("day {days}"))))
         }
-        DataType::Date64 => Arc::new(each::<Date64Type, Date32Type>(array, |millis| {
+        DataType::Date64 => Arc::new(each::<Date64Type, Date32Type>(array, faults, |millis| {
             if millis.rem_euclid(DAY_MILLIS) != 0 {
                 return Err(Fault::inexact(&format!("{millis} ms"), "date"));
             }
             check(millis.div_euclid(DAY_MILLIS), format!("{millis} ms"))
-        })?),
-        _ => return mismatch(array, &ColumnType::Date),
-    })
+        })),
+        _ => mismatch(array, &ColumnType::Date, faults),
+    }
 }
 
-fn timestamp(array: &ArrayRef, epochs: Epochs) -> Converted {
+fn timestamp(array: &ArrayRef, epochs: Epochs, faults: &mut dyn Faults) -> ArrayRef {
     let scaled = |value: i64, factor: i64, unit: &str| match value.checked_mul(factor) {
         Some(micros) => in_range(micros, &format!("{value} {unit}")),
         None => in_range(i64::MAX, &format!("{value} {unit}")),
     };
     let times = match array.data_type() {
         DataType::Timestamp(TimeUnit::Second, _) => {
-            each::<TimestampSecondType, TimestampMicrosecondType>(array, |v| scaled(v, 1_000_000, "s"))
+            each::<TimestampSecondType, TimestampMicrosecondType>(array, faults, |v| scaled(v, 1_000_000, "s"))
         }
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            each::<TimestampMillisecondType, TimestampMicrosecondType>(array, |v| scaled(v, 1_000, "ms"))
+            each::<TimestampMillisecondType, TimestampMicrosecondType>(array, faults, |v| scaled(v, 1_000, "ms"))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            each::<TimestampMicrosecondType, TimestampMicrosecondType>(array, |v| scaled(v, 1, "us"))
+            each::<TimestampMicrosecondType, TimestampMicrosecondType>(array, faults, |v| scaled(v, 1, "us"))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            each::<TimestampNanosecondType, TimestampMicrosecondType>(array, |v| match v % 1_000 {
+            each::<TimestampNanosecondType, TimestampMicrosecondType>(array, faults, |v| match v % 1_000 {
                 0 => in_range(v / 1_000, &format!("{v} ns")),
                 _ => Err(Fault::timestamp_precision(&format!("{v} ns"))),
             })
         }
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => times_from_text(&string(array)?, epochs),
-        _ => match each_integer::<TimestampMicrosecondType>(array, |v| epochs.read_number(&v.to_string())) {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            times_from_text(&string(array, faults), epochs, faults)
+        }
+        _ => match each_integer::<TimestampMicrosecondType>(array, faults, |v| epochs.read_number(&v.to_string())) {
             Some(times) => times,
-            None => return mismatch(array, &ColumnType::Timestamp),
+            None => return mismatch(array, &ColumnType::Timestamp, faults),
         },
     };
-    Ok(Arc::new(times?.with_timezone(UTC)))
+    Arc::new(times.with_timezone(UTC))
 }
 
-fn times_from_text(array: &ArrayRef, epochs: Epochs) -> Result<PrimitiveArray<TimestampMicrosecondType>, ConvertError> {
+fn times_from_text(
+    array: &ArrayRef,
+    epochs: Epochs,
+    faults: &mut dyn Faults,
+) -> PrimitiveArray<TimestampMicrosecondType> {
     let texts = array.as_string::<i32>().iter().enumerate();
-    texts
-        .map(|(index, text)| {
-            text.map(|t| epochs.read_text(t)).transpose().map_err(|fault| ConvertError { index, fault })
-        })
-        .collect()
+    texts.map(|(index, text)| text.and_then(|text| kept(epochs.read_text(text), index, faults))).collect()
 }
 
-fn decimal(array: &ArrayRef, precision: u8, scale: i8) -> Converted {
+fn decimal(array: &ArrayRef, precision: u8, scale: i8, faults: &mut dyn Faults) -> ArrayRef {
     let wanted = || ColumnType::Decimal { precision, scale };
     let rescaled = |value: i128, from: i8| {
         rescale(value, i32::from(scale) - i32::from(from))
@@ -238,20 +237,24 @@ fn decimal(array: &ArrayRef, precision: u8, scale: i8) -> Converted {
             .map_err(|e| e.fault(&shown(value, from), wanted()))
     };
     let values = match array.data_type() {
-        DataType::Decimal32(_, from) => each::<Decimal32Type, Decimal128Type>(array, |v| rescaled(v.into(), *from)),
-        DataType::Decimal64(_, from) => each::<Decimal64Type, Decimal128Type>(array, |v| rescaled(v.into(), *from)),
-        DataType::Decimal128(_, from) => each::<Decimal128Type, Decimal128Type>(array, |v| rescaled(v, *from)),
-        DataType::Decimal256(_, from) => each::<Decimal256Type, Decimal128Type>(array, |v| match v.to_i128() {
+        DataType::Decimal32(_, from) => {
+            each::<Decimal32Type, Decimal128Type>(array, faults, |v| rescaled(v.into(), *from))
+        }
+        DataType::Decimal64(_, from) => {
+            each::<Decimal64Type, Decimal128Type>(array, faults, |v| rescaled(v.into(), *from))
+        }
+        DataType::Decimal128(_, from) => each::<Decimal128Type, Decimal128Type>(array, faults, |v| rescaled(v, *from)),
+        DataType::Decimal256(_, from) => each::<Decimal256Type, Decimal128Type>(array, faults, |v| match v.to_i128() {
             Some(v) => rescaled(v, *from),
             None => Err(Fault::out_of_range("a decimal of more than 38 digits", wanted())),
         }),
-        _ => match each_integer::<Decimal128Type>(array, |v| rescaled(v, 0)) {
+        _ => match each_integer::<Decimal128Type>(array, faults, |v| rescaled(v, 0)) {
             Some(values) => values,
-            None => return mismatch(array, &wanted()),
+            None => return mismatch(array, &wanted(), faults),
         },
     };
-    let values = values?.with_precision_and_scale(precision, scale);
-    Ok(Arc::new(values.expect("a decimal type should have been checked when it was parsed")))
+    let values = values.with_precision_and_scale(precision, scale);
+    Arc::new(values.expect("a decimal type should have been checked when it was parsed"))
 }
 
 /// Moves the point by `places`, to the right if positive.

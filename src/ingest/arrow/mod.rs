@@ -4,9 +4,12 @@
 //! - [`size`]: what batches take once shared values are written out;
 //! - [`plain`]: runs and list views written out;
 //! - [`convert`]: columns of any Arrow type into the table's types, without loss;
-//! - [`nested`]: the same for lists, structs and maps.
+//! - [`nested`]: the same for lists, structs and maps;
+//! - [`faults`]: the values that do not fit; [`as_json`]: their rows as JSON.
 
+pub(super) mod as_json;
 mod convert;
+mod faults;
 mod nested;
 mod plain;
 mod size;
@@ -15,17 +18,19 @@ mod stream;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, TimestampMicrosecondArray, new_null_array};
-use arrow::compute::concat_batches;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray, new_null_array};
+use arrow::compute::{FilterBuilder, concat_batches};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 
 use convert::convert;
+use faults::{Faults, RowFaults};
 
 use super::Limits;
 use super::infer::{event_time, time_column};
 use super::limits::row_bytes;
 use super::reject::{Fault, Reject, RejectKind};
+use super::rejected::Rejected;
 use super::text_time::Epochs;
 use crate::schema::arrow::{UTC, arrow_schema, column_type};
 use crate::schema::{ColumnSpec, EventTime, TableSpec};
@@ -48,22 +53,30 @@ pub(super) fn columns(body: &Bytes, limits: &Limits) -> Result<(Option<&'static 
     Ok((event, columns.collect()))
 }
 
-/// Decodes the batches of a stream into one batch of the table's columns.
-pub(super) fn decode(spec: &TableSpec, body: &Bytes, now_micros: i64, limits: &Limits) -> Result<RecordBatch, Reject> {
+/// Decodes the batches of a stream into one batch of the table's columns, without the rows that go to `rejected`.
+pub(super) fn decode(
+    spec: &TableSpec,
+    body: &Bytes,
+    now_micros: i64,
+    limits: &Limits,
+    rejected: &mut Rejected,
+) -> Result<RecordBatch, Reject> {
     let (schema, batches) = stream::read(body, limits)?;
     check_names(&schema)?;
-    let sources = sources(spec, &schema)?;
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    if rows == 0 {
+        return Err(Reject::empty_body());
+    }
     check_size(spec, &batches, rows, limits)?;
     let target = arrow_schema(spec);
+    let work = Work { spec, target: &target, columns: Columns::of(spec, &schema), now_micros, limits };
     let mut first_row = 1;
     let mut converted = Vec::with_capacity(batches.len());
     for batch in batches.iter().filter(|b| b.num_rows() > 0) {
-        converted.push(convert_batch(spec, &target, &sources, batch, now_micros, first_row)?);
+        converted.push(work.convert(batch, first_row, rejected)?);
         first_row += batch.num_rows() as u64;
     }
     match converted.as_slice() {
-        [] => Err(Reject::empty_body()),
         [one] => Ok(one.clone()),
         several => Ok(concat_batches(&target, several).expect("batches of one schema and bounded size should join")),
     }
@@ -77,17 +90,26 @@ fn check_names(schema: &Schema) -> Result<(), Reject> {
     }
 }
 
-/// For each column of the table its place in the stream.
-fn sources(spec: &TableSpec, schema: &Schema) -> Result<Vec<Option<usize>>, Reject> {
-    for field in schema.fields() {
-        let fault = match spec.column_index(field.name()) {
-            None => Fault::unknown_column(),
-            Some(at) if is_receipt(spec, at) => Fault::reserved_column(),
-            Some(_) => continue,
+/// The columns of a stream, by what they are to the table.
+struct Columns {
+    /// For each column of the table its place in the stream.
+    sources: Vec<Option<usize>>,
+    /// Places in the stream that rows may have no values in.
+    barred: Vec<(usize, Fault)>,
+}
+
+impl Columns {
+    fn of(spec: &TableSpec, schema: &Schema) -> Self {
+        let bar = |(at, field): (usize, &FieldRef)| match spec.column_index(field.name()) {
+            None => Some((at, Fault::unknown_column())),
+            Some(ours) if is_receipt(spec, ours) => Some((at, Fault::reserved_column())),
+            Some(_) => None,
         };
-        return Err(fault.within(field.name()).at(1, ""));
+        let barred: Vec<_> = schema.fields().iter().enumerate().filter_map(bar).collect();
+        let source = |column: &ColumnSpec| schema.index_of(&column.name).ok();
+        let source = |column| source(column).filter(|at| barred.iter().all(|(barred, _)| barred != at));
+        Self { sources: spec.columns.iter().map(source).collect(), barred }
     }
-    Ok(spec.columns.iter().map(|c| schema.index_of(&c.name).ok()).collect())
 }
 
 fn is_receipt(spec: &TableSpec, at: usize) -> bool {
@@ -110,36 +132,64 @@ fn check_size(spec: &TableSpec, batches: &[RecordBatch], rows: usize, limits: &L
     Err(Reject::new(RejectKind::TooLarge, "batch_too_large", message, help))
 }
 
-fn convert_batch(
-    spec: &TableSpec,
-    target: &SchemaRef,
-    sources: &[Option<usize>],
-    batch: &RecordBatch,
+/// What all batches of a stream have in common.
+struct Work<'a> {
+    spec: &'a TableSpec,
+    target: &'a SchemaRef,
+    columns: Columns,
     now_micros: i64,
-    first_row: u64,
-) -> Result<RecordBatch, Reject> {
-    let rows = batch.num_rows();
-    let mut columns: Vec<ArrayRef> = Vec::with_capacity(spec.columns.len());
-    for (at, (column, source)) in spec.columns.iter().zip(sources).enumerate() {
-        let array = match source {
-            Some(source) => {
-                let epochs = Epochs::of(spec, &column.name);
-                convert(&plain::plain(batch.column(*source)), &column.kind, epochs)
-                    .map_err(|e| e.fault.within(&column.name).at(first_row + e.index as u64, ""))?
-            }
-            None if is_receipt(spec, at) => {
-                Arc::new(TimestampMicrosecondArray::from_value(now_micros, rows).with_timezone(UTC))
-            }
-            None => new_null_array(target.field(at).data_type(), rows),
-        };
-        if let Some(row) = first_null(&array).filter(|_| !column.nullable) {
-            return Err(Fault::missing_value().within(&column.name).at(first_row + row as u64, ""));
-        }
-        columns.push(array);
-    }
-    Ok(RecordBatch::try_new(target.clone(), columns).expect("converted columns should have the table's types"))
+    limits: &'a Limits,
 }
 
-fn first_null(array: &ArrayRef) -> Option<usize> {
-    array.nulls().and_then(|nulls| (0..nulls.len()).find(|row| nulls.is_null(*row)))
+impl Work<'_> {
+    fn convert(&self, batch: &RecordBatch, first_row: u64, rejected: &mut Rejected) -> Result<RecordBatch, Reject> {
+        let sent: Vec<ArrayRef> = batch.columns().iter().map(plain::plain).collect();
+        let mut faults = RowFaults::new(self.limits.max_rejected_rows);
+        for (at, fault) in &self.columns.barred {
+            faults.begin(batch.schema_ref().field(*at).name());
+            with_value(&sent[*at]).for_each(|row| faults.add(row, fault.clone()));
+        }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.spec.columns.len());
+        for (at, (column, source)) in self.spec.columns.iter().zip(&self.columns.sources).enumerate() {
+            faults.begin(&column.name);
+            let array = match source {
+                Some(source) => {
+                    let epochs = Epochs::of(self.spec, &column.name);
+                    convert(&sent[*source], &column.kind, epochs, &mut faults)
+                }
+                None if is_receipt(self.spec, at) => {
+                    let now = TimestampMicrosecondArray::from_value(self.now_micros, batch.num_rows());
+                    Arc::new(now.with_timezone(UTC))
+                }
+                None => new_null_array(self.target.field(at).data_type(), batch.num_rows()),
+            };
+            if let Some(nulls) = array.nulls().filter(|nulls| !column.nullable && nulls.null_count() > 0) {
+                let null = (0..nulls.len()).filter(|row| nulls.is_null(*row));
+                null.for_each(|row| faults.add(row, Fault::missing_value()));
+            }
+            columns.push(array);
+        }
+        if faults.rows.is_empty() {
+            let batch = RecordBatch::try_new(self.target.clone(), columns);
+            return Ok(batch.expect("converted columns should have the table's types"));
+        }
+        let mut kept = vec![true; batch.num_rows()];
+        for (row, fault) in faults.rows {
+            kept[row] = false;
+            rejected.push(fault.at(first_row + row as u64, ""), self.limits, || {
+                as_json::row(batch.schema_ref(), &sent, row)
+            })?;
+        }
+        let kept = FilterBuilder::new(&BooleanArray::from(kept)).optimize().build();
+        let columns = columns.iter().map(|column| kept.filter(column));
+        let columns = columns.map(|column| column.expect("columns should have one value a row")).collect();
+        let batch = RecordBatch::try_new(self.target.clone(), columns);
+        Ok(batch.expect("converted columns should have the table's types"))
+    }
+}
+
+/// The rows that have a value in a column.
+fn with_value(array: &ArrayRef) -> impl Iterator<Item = usize> {
+    let nulls = array.logical_nulls();
+    (0..array.len()).filter(move |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)))
 }

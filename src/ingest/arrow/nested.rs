@@ -4,21 +4,22 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, ListArray, MapArray, OffsetSizeTrait, StructArray, UInt64Array, make_array,
+    Array, ArrayRef, AsArray, ListArray, MapArray, OffsetSizeTrait, StringArray, StructArray, UInt64Array, make_array,
     new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, Fields};
 
-use super::convert::{ConvertError, Converted, convert, mismatch};
-use crate::ingest::reject::{Fault, RejectKind};
+use super::convert::{convert, mismatch};
+use super::faults::{Faults, OfField, OfItems};
+use crate::ingest::reject::Fault;
 use crate::ingest::text_time::Epochs;
 use crate::schema::arrow::{data_type, entries_field, entry_fields, list_field};
 use crate::schema::{ColumnSpec, ColumnType};
 
 /// A list column.
-pub(super) fn list(array: &ArrayRef, item: &ColumnType) -> Converted {
+pub(super) fn list(array: &ArrayRef, item: &ColumnType, faults: &mut dyn Faults) -> ArrayRef {
     let (ranges, items) = match array.data_type() {
         DataType::List(_) => {
             let lists = array.as_list::<i32>();
@@ -34,81 +35,87 @@ pub(super) fn list(array: &ArrayRef, item: &ColumnType) -> Converted {
             let offsets: Vec<i64> = (0..=array.len()).map(|i| i64::usize_as(i * width)).collect();
             (ranges(&offsets, array.nulls()), lists.values().clone())
         }
-        _ => return mismatch(array, &ColumnType::List(Box::new(item.clone()))),
+        _ => return mismatch(array, &ColumnType::List(Box::new(item.clone())), faults),
     };
-    let (offsets, items) = gather(&ranges, &items)?;
-    let items = convert(&items, item, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
-    Ok(Arc::new(ListArray::new(list_field(item), offsets, items, array.nulls().cloned())))
+    let (offsets, items) = gather(&ranges, &items);
+    let items = convert(&items, item, Epochs::Micros, &mut OfItems { offsets: &offsets, lists: faults });
+    Arc::new(ListArray::new(list_field(item), offsets, items, array.nulls().cloned()))
 }
 
 /// A map column.
-pub(super) fn map(array: &ArrayRef, value: &ColumnType) -> Converted {
+pub(super) fn map(array: &ArrayRef, value: &ColumnType, faults: &mut dyn Faults) -> ArrayRef {
     if !matches!(array.data_type(), DataType::Map(_, _)) {
-        return mismatch(array, &ColumnType::Map(Box::new(value.clone())));
+        return mismatch(array, &ColumnType::Map(Box::new(value.clone())), faults);
     }
     let maps = array.as_map();
     let ranges = ranges(maps.offsets(), array.nulls());
-    let (offsets, keys) = gather(&ranges, maps.keys())?;
-    let (_, values) = gather(&ranges, maps.values())?;
-    let keys = convert(&keys, &ColumnType::String, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
-    let values = convert(&values, value, Epochs::Micros).map_err(|e| owner(e, &offsets))?;
-    check_keys(&keys, &offsets)?;
+    let (offsets, keys) = gather(&ranges, maps.keys());
+    let (_, values) = gather(&ranges, maps.values());
+    let keys = convert(&keys, &ColumnType::String, Epochs::Micros, &mut OfItems { offsets: &offsets, lists: faults });
+    let values = convert(&values, value, Epochs::Micros, &mut OfItems { offsets: &offsets, lists: faults });
+    let keys = check_keys(&keys, &offsets, faults);
     let entries = StructArray::new(entry_fields(value), vec![keys, values], None);
-    Ok(Arc::new(MapArray::new(entries_field(value), offsets, entries, array.nulls().cloned(), false)))
+    Arc::new(MapArray::new(entries_field(value), offsets, entries, array.nulls().cloned(), false))
 }
 
-fn check_keys(keys: &ArrayRef, offsets: &OffsetBuffer<i32>) -> Result<(), ConvertError> {
+/// The keys, of which none is null: where one was, its map is at fault.
+fn check_keys(keys: &ArrayRef, offsets: &OffsetBuffer<i32>, faults: &mut dyn Faults) -> ArrayRef {
     let texts = keys.as_string::<i32>();
     for (index, bounds) in offsets.windows(2).enumerate() {
         let range = bounds[0].as_usize()..bounds[1].as_usize();
         if range.clone().any(|at| texts.is_null(at)) {
-            return Err(ConvertError { index, fault: Fault::missing_value() });
+            faults.add(index, Fault::missing_value());
         }
         let mut sorted: Vec<&str> = range.map(|at| texts.value(at)).collect();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(ConvertError { index, fault: Fault::duplicate_key() });
+            faults.add(index, Fault::duplicate_key());
         }
     }
-    Ok(())
+    if texts.null_count() == 0 {
+        return Arc::clone(keys);
+    }
+    Arc::new(texts.iter().map(|key| Some(key.unwrap_or_default())).collect::<StringArray>())
 }
 
 /// A struct column; fields are found by name, and those that are missing are null.
-pub(super) fn structs(array: &ArrayRef, fields: &[ColumnSpec]) -> Converted {
+pub(super) fn structs(array: &ArrayRef, fields: &[ColumnSpec], faults: &mut dyn Faults) -> ArrayRef {
     let DataType::Struct(found) = array.data_type() else {
-        return mismatch(array, &ColumnType::Struct(fields.to_vec()));
+        return mismatch(array, &ColumnType::Struct(fields.to_vec()), faults);
     };
-    check_fields(found, fields)?;
     let source = array.as_struct();
+    check_fields(found, source, fields, faults);
     let columns = fields
         .iter()
         .map(|field| match found.find(&field.name) {
-            None => Ok(new_null_array(&data_type(&field.kind), array.len())),
+            None => new_null_array(&data_type(&field.kind), array.len()),
             Some((at, _)) => {
                 let child = beneath(source.nulls(), source.column(at));
-                convert(&child, &field.kind, Epochs::Micros)
-                    .map_err(|e| ConvertError { fault: e.fault.within(&field.name), ..e })
+                convert(&child, &field.kind, Epochs::Micros, &mut OfField { name: &field.name, structs: faults })
             }
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Vec<_>>();
     let DataType::Struct(target) = data_type(&ColumnType::Struct(fields.to_vec())) else {
         unreachable!("a struct column has a struct type")
     };
     let structs = StructArray::try_new_with_length(target, columns, source.nulls().cloned(), array.len());
-    Ok(Arc::new(structs.expect("the fields of a struct should have one value for each struct")))
+    Arc::new(structs.expect("the fields of a struct should have one value for each struct"))
 }
 
-fn check_fields(found: &Fields, known: &[ColumnSpec]) -> Result<(), ConvertError> {
-    let error = |fault: Fault, name: &str| Err(ConvertError { index: 0, fault: fault.within(name) });
+fn check_fields(found: &Fields, source: &StructArray, known: &[ColumnSpec], faults: &mut dyn Faults) {
     for (at, field) in found.iter().enumerate() {
-        if !known.iter().any(|k| k.name == *field.name()) {
-            return error(Fault::unknown_column(), field.name());
-        }
-        if found.iter().take(at).any(|earlier| earlier.name() == field.name()) {
-            return error(Fault::duplicate_key(), field.name());
-        }
+        let fault = if !known.iter().any(|k| k.name == *field.name()) {
+            Fault::unknown_column()
+        } else if found.iter().take(at).any(|earlier| earlier.name() == field.name()) {
+            Fault::duplicate_key()
+        } else {
+            continue;
+        };
+        let nulls = beneath(source.nulls(), source.column(at)).logical_nulls();
+        let values = (0..source.len()).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)));
+        let mut of_field = OfField { name: field.name(), structs: &mut *faults };
+        values.for_each(|row| of_field.add(row, fault.clone()));
     }
-    Ok(())
 }
 
 /// A child with the nulls of its struct in addition to its own.
@@ -132,12 +139,12 @@ fn ranges<O: OffsetSizeTrait>(offsets: &[O], nulls: Option<&NullBuffer>) -> Vec<
 }
 
 /// The items of all ranges one after another, with the offsets that cut them.
-fn gather(ranges: &[(usize, usize)], items: &ArrayRef) -> Result<(OffsetBuffer<i32>, ArrayRef), ConvertError> {
+fn gather(ranges: &[(usize, usize)], items: &ArrayRef) -> (OffsetBuffer<i32>, ArrayRef) {
     let mut offsets = vec![0_i32];
     let mut total = 0_usize;
-    for (index, (start, end)) in ranges.iter().enumerate() {
+    for (start, end) in ranges {
         total += end - start;
-        offsets.push(i32::try_from(total).map_err(|_| ConvertError { index, fault: too_many_items() })?);
+        offsets.push(i32::try_from(total).expect("items should be fewer than the bytes that were counted before"));
     }
     let first = ranges.first().map_or(0, |r| r.0);
     let contiguous = ranges.windows(2).all(|pair| pair[0].1 == pair[1].0);
@@ -147,16 +154,5 @@ fn gather(ranges: &[(usize, usize)], items: &ArrayRef) -> Result<(OffsetBuffer<i
         let wanted: UInt64Array = ranges.iter().flat_map(|(start, end)| *start as u64..*end as u64).collect();
         take(items, &wanted, None).expect("the items of a validated list should be within its values")
     };
-    Ok((OffsetBuffer::new(ScalarBuffer::from(offsets)), items))
-}
-
-fn too_many_items() -> Fault {
-    let fault = Fault::new("batch_too_large", "lists of one post have more than 2^31 items", "split the rows");
-    Fault { status: RejectKind::TooLarge, ..fault }
-}
-
-/// The list that an item belongs to.
-fn owner(error: ConvertError, offsets: &[i32]) -> ConvertError {
-    let index = offsets.partition_point(|offset| offset.as_usize() <= error.index);
-    ConvertError { index: index.saturating_sub(1), ..error }
+    (OffsetBuffer::new(ScalarBuffer::from(offsets)), items)
 }

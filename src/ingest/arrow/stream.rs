@@ -36,7 +36,7 @@ fn check_types(schema: &Schema) -> Result<(), Reject> {
         format!("column {:?}: Arrow's {} has no counterpart in Delta", field.name(), field.data_type()),
         "send the column as another type, such as long, string or timestamp",
     );
-    reject.column = Some(field.name().clone());
+    reject.column = Some(field.name().as_str().into());
     Err(reject)
 }
 

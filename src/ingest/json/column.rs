@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
-    Int32Builder, Int64Builder, ListArray, MapArray, NullBufferBuilder, StringBuilder, StructArray,
+    ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder,
+    Float64Builder, Int32Builder, Int64Builder, ListArray, MapArray, NullBufferBuilder, StringBuilder, StructArray,
     TimestampMicrosecondBuilder,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
@@ -107,12 +107,15 @@ impl Fields {
         self.position = 0;
     }
 
-    /// The column of the next key of the object.
-    pub fn locate(&mut self, key: &str) -> Result<usize, Fault> {
+    /// The column of the next key of the object, if there is one of this name.
+    pub fn locate(&mut self, key: &str) -> Result<Option<usize>, Fault> {
         let guess = self.order.get(self.position).copied();
         let at = match guess {
             Some(at) if self.columns[at].name == key => at,
-            _ => *self.index.get(key).ok_or_else(Fault::unknown_column)?,
+            _ => match self.index.get(key) {
+                Some(at) => *at,
+                None => return Ok(None),
+            },
         };
         if std::mem::replace(&mut self.seen[at], self.object) == self.object {
             return Err(Fault::duplicate_key());
@@ -122,20 +125,28 @@ impl Fields {
             None => self.order.push(at),
         }
         self.position += 1;
-        Ok(at)
+        Ok(Some(at))
     }
 
     /// Adds nulls for the columns that the object left out, except for one that is filled otherwise.
-    pub fn fill_missing(&mut self, except: Option<usize>) -> Result<(), (String, Fault)> {
+    ///
+    /// # Errors
+    /// The first one that may not be null.
+    pub fn fill_missing(&mut self, except: Option<usize>) -> Result<(), (usize, Fault)> {
         if self.position == self.columns.len() {
             return Ok(());
         }
         for (at, column) in self.columns.iter_mut().enumerate() {
             if self.seen[at] != self.object && Some(at) != except {
-                column.append_null().map_err(|fault| (column.name.clone(), fault))?;
+                column.append_null().map_err(|fault| (at, fault))?;
             }
         }
         Ok(())
+    }
+
+    /// Ends a row that stopped anywhere: every column has `len` values then. What is added is no row's value.
+    pub fn fill_up(&mut self, len: usize) {
+        self.columns.iter_mut().for_each(|column| column.values.fill_up(len));
     }
 
     /// The finished columns; the fields start anew.
@@ -249,6 +260,43 @@ impl Values {
         }
     }
 
+    /// Brings the values to `len`, and with them what is nested in them to where it belongs together.
+    fn fill_up(&mut self, len: usize) {
+        match self {
+            Self::List(list) => {
+                list.item.values.fill_up(list.item.values.begun());
+                (list.nulls.len()..len).for_each(|_| list.close(false));
+            }
+            Self::Map(map) => {
+                let entries = map.keys.len().max(map.value.values.begun());
+                (map.keys.len()..entries).for_each(|_| map.keys.append_value(""));
+                map.value.values.fill_up(entries);
+                (map.nulls.len()..len).for_each(|_| map.close(false));
+            }
+            Self::Struct(inner) => {
+                inner.fields.fill_up(len);
+                (inner.nulls.len()..len).for_each(|_| inner.nulls.append_null());
+            }
+            plain => (plain.len()..len).for_each(|_| plain.append_null()),
+        }
+    }
+
+    /// Values, one that has only begun included: else its items would become those of the next one.
+    fn begun(&self) -> usize {
+        let last = |offsets: &[i32]| offsets.last().map_or(0, |last| last.cast_unsigned() as usize);
+        match self {
+            Self::List(list) => list.nulls.len() + usize::from(list.item.values.begun() > last(&list.offsets)),
+            Self::Map(map) => {
+                let entries = map.keys.len().max(map.value.values.begun());
+                map.nulls.len() + usize::from(entries > last(&map.offsets))
+            }
+            Self::Struct(inner) => {
+                inner.fields.columns.iter().map(|field| field.values.begun()).fold(inner.nulls.len(), usize::max)
+            }
+            plain => plain.len(),
+        }
+    }
+
     fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Boolean(values) => Arc::new(values.finish()),
@@ -273,7 +321,6 @@ impl Values {
     }
 
     fn len(&self) -> usize {
-        use arrow::array::ArrayBuilder;
         match self {
             Self::Boolean(values) => values.len(),
             Self::Int(values) => values.len(),

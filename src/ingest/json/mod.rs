@@ -11,7 +11,8 @@ mod scalar;
 mod seed;
 mod shape;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::FilterBuilder;
 use serde::de::Deserializer;
 
 use column::Fields;
@@ -20,18 +21,20 @@ use seed::ObjectVisitor;
 use super::Limits;
 use super::limits::row_bytes;
 use super::reject::{Fault, Reject};
+use super::rejected::Rejected;
 use crate::schema::arrow::arrow_schema;
 use crate::schema::{EventTime, TableSpec};
 
 pub(super) use rows::{Body, Context, RowSink};
 pub(super) use shape::RowShapes;
 
-/// Decodes the rows of a body into a batch of the table's columns.
+/// Decodes the rows of a body into a batch of the table's columns, without those that go to `rejected`.
 pub(super) fn decode(
     spec: &TableSpec,
     body: Body<'_>,
     now_micros: i64,
     limits: &Limits,
+    rejected: &mut Rejected,
 ) -> Result<RecordBatch, Reject> {
     let mut sink = ColumnSink {
         fields: Fields::for_rows(spec),
@@ -42,9 +45,11 @@ pub(super) fn decode(
         row_bytes: row_bytes(spec),
         now_micros,
         context: Context::new(limits.max_batch_bytes),
+        rows: 0,
+        undone: Vec::new(),
     };
-    body.each(limits.max_rows, &mut sink)?;
-    Ok(RecordBatch::try_new(arrow_schema(spec), sink.fields.finish())
+    body.each(limits, &mut sink, rejected)?;
+    Ok(RecordBatch::try_new(arrow_schema(spec), sink.finish())
         .expect("columns should have the table's types and one value a row"))
 }
 
@@ -56,14 +61,35 @@ struct ColumnSink {
     row_bytes: usize,
     now_micros: i64,
     context: Context,
+    /// Rows in the columns, those that were taken back included.
+    rows: usize,
+    /// Which of them were taken back. Arrow's builders do not shrink, so such a row is filled up, and left out at the end.
+    undone: Vec<usize>,
+}
+
+impl ColumnSink {
+    fn finish(mut self) -> Vec<ArrayRef> {
+        let columns = self.fields.finish();
+        if self.undone.is_empty() {
+            return columns;
+        }
+        let mut kept = vec![true; self.rows];
+        self.undone.iter().for_each(|row| kept[*row] = false);
+        let kept = FilterBuilder::new(&BooleanArray::from(kept)).optimize().build();
+        let columns = columns.iter().map(|column| kept.filter(column));
+        columns.map(|column| column.expect("columns should have one value a row")).collect()
+    }
 }
 
 impl RowSink for ColumnSink {
+    const SYNTAX_FIRST: bool = false;
+
     fn context(&mut self) -> &mut Context {
         &mut self.context
     }
 
     fn row<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        self.rows += 1;
         self.context.charge::<D::Error>(self.row_bytes)?;
         let visitor = ObjectVisitor { fields: &mut self.fields, reserved: self.reserved, context: &mut self.context };
         deserializer.deserialize_any(visitor)?;
@@ -72,11 +98,25 @@ impl RowSink for ColumnSink {
         }
         match self.fields.fill_missing(self.reserved) {
             Ok(()) => Ok(()),
-            Err((name, fault)) => {
-                self.context.within(&name);
+            Err((at, fault)) => {
+                self.context.within(&self.fields.columns[at].name);
                 Err(self.context.fail(fault))
             }
         }
+    }
+
+    fn undo(&mut self) -> bool {
+        self.fields.fill_up(self.rows);
+        self.undone.push(self.rows - 1);
+        true
+    }
+
+    fn restart(&mut self) {
+        self.fields.fill_up(self.rows);
+        self.fields.finish();
+        self.context.restart();
+        self.rows = 0;
+        self.undone.clear();
     }
 }
 

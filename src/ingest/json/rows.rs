@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
-use crate::ingest::Format;
 use crate::ingest::reject::{Fault, Reject, RejectKind};
+use crate::ingest::rejected::Rejected;
+use crate::ingest::{Format, Limits};
 
 /// Byte order mark, which some writers put in front of UTF-8. It carries nothing, so it is passed over.
 const BOM: char = '\u{feff}';
@@ -15,11 +19,24 @@ const MAX_PARSER_TEXT: usize = 160;
 
 /// Receives rows one after another.
 pub(in crate::ingest) trait RowSink {
+    /// Whether a row that fails may have left something behind that [`Self::undo`] does not find: then a row's syntax is checked
+    /// before it is handed over.
+    const SYNTAX_FIRST: bool;
+
     /// Where the sink leaves the reason of a failure.
     fn context(&mut self) -> &mut Context;
 
-    /// Takes one row. After an error no further row follows.
+    /// Takes one row.
     fn row<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error>;
+
+    /// Takes the last row back, which failed, on its way or behind its end. False if that cannot be done.
+    fn undo(&mut self) -> bool;
+
+    /// Hears of a row that was not handed over, because it is none.
+    fn passed_over(&mut self) {}
+
+    /// Takes back everything.
+    fn restart(&mut self);
 }
 
 /// What a failing seed leaves behind: serde's own errors carry nothing but a text.
@@ -35,6 +52,11 @@ pub(in crate::ingest) struct Context {
 impl Context {
     pub fn new(budget: usize) -> Self {
         Self { budget, limit: budget, ..Self::default() }
+    }
+
+    /// Forgets what was claimed.
+    pub fn restart(&mut self) {
+        *self = Self::new(self.limit);
     }
 
     /// Keeps the reason and gives the error to return.
@@ -90,7 +112,7 @@ impl Context {
             format!("row {row}, line {line}, byte {byte}: {what}"),
             "send valid JSON in UTF-8: one object a line as application/x-ndjson, or one array as application/json",
         );
-        (reject.row, reject.column) = (Some(row), column);
+        (reject.row, reject.column) = (Some(row), column.map(Into::into));
         reject
     }
 }
@@ -98,87 +120,155 @@ impl Context {
 /// A body of JSON text.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::ingest) struct Body<'a> {
-    text: &'a str,
+    source: &'a Bytes,
+    /// None of lines that are not all of them UTF-8.
+    text: Option<&'a str>,
     lines: bool,
 }
 
 impl<'a> Body<'a> {
     /// Checks that the body is UTF-8, once and for all rows.
-    pub fn new(format: Format, bytes: &'a [u8]) -> Result<Self, Reject> {
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            Reject::new(
-                RejectKind::Invalid,
-                "invalid_utf8",
-                format!("the body is not UTF-8 at byte {}", e.valid_up_to()),
-                "send JSON in UTF-8",
-            )
-        })?;
-        Ok(Self { text: text.strip_prefix(BOM).unwrap_or(text), lines: format == Format::Ndjson })
+    pub fn new(format: Format, source: &'a Bytes) -> Result<Self, Reject> {
+        let lines = format == Format::Ndjson;
+        let text = match std::str::from_utf8(source) {
+            Ok(text) => Some(text.strip_prefix(BOM).unwrap_or(text)),
+            Err(_) if lines => None,
+            Err(error) => return Err(not_utf8("the body", error)),
+        };
+        Ok(Self { source, text, lines })
     }
 
-    /// Hands every row to the sink; at least one and at most `max_rows`.
-    pub fn each(self, max_rows: usize, sink: &mut impl RowSink) -> Result<u64, Reject> {
-        let mut counted = Counted { sink, rows: 0, max_rows: max_rows as u64 };
-        if self.lines {
-            self.each_line(&mut counted)?;
-        } else {
-            self.each_element(&mut counted)?;
-        }
-        if counted.rows == 0 { Err(Reject::empty_body()) } else { Ok(counted.rows) }
-    }
-
-    fn each_line<S: RowSink>(self, counted: &mut Counted<'_, S>) -> Result<(), Reject> {
-        for (number, line) in (1..).zip(self.text.split('\n')) {
-            if line.trim_ascii().is_empty() {
-                continue;
+    /// Hands every row to the sink, except for those that go to `rejected`; at least one and at most `limits.max_rows`. Returns how
+    /// many there were.
+    ///
+    /// # Errors
+    /// What is wrong with the body as such.
+    pub fn each(self, limits: &Limits, sink: &mut impl RowSink, rejected: &mut Rejected) -> Result<u64, Reject> {
+        let mut driver = Driver { source: self.source, sink, rejected, rows: 0, limits };
+        match self.text {
+            Some(text) if self.lines => {
+                for (number, line) in (1..).zip(text.split('\n')) {
+                    driver.line(number, line)?;
+                }
             }
-            let mut deserializer = serde_json::Deserializer::from_str(line);
-            let row = counted.row(&mut deserializer).and_then(|()| deserializer.end());
-            row.map_err(|e| counted.reject(&e, Some(number)))?;
+            Some(text) => driver.elements(text)?,
+            None => driver.doubtful_lines()?,
+        }
+        if driver.rows == 0 { Err(Reject::empty_body()) } else { Ok(driver.rows) }
+    }
+}
+
+fn not_utf8(what: &str, error: std::str::Utf8Error) -> Reject {
+    Reject::new(
+        RejectKind::Invalid,
+        "invalid_utf8",
+        format!("{what} is not UTF-8 at byte {}", error.valid_up_to()),
+        "send JSON in UTF-8",
+    )
+}
+
+/// Takes rows to the sink and counts them.
+struct Driver<'a, S> {
+    source: &'a Bytes,
+    sink: &'a mut S,
+    rejected: &'a mut Rejected,
+    rows: u64,
+    limits: &'a Limits,
+}
+
+impl<S: RowSink> Driver<'_, S> {
+    fn doubtful_lines(&mut self) -> Result<(), Reject> {
+        let bytes = self.source.strip_prefix(BOM.to_string().as_bytes()).unwrap_or(self.source);
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            match std::str::from_utf8(line) {
+                Ok(text) => self.line(number, text)?,
+                Err(error) => {
+                    self.rows += 1;
+                    self.sink.passed_over();
+                    let row = self.rows;
+                    let reason = not_utf8(&format!("row {row} (line {number})"), error);
+                    let source = self.source;
+                    self.rejected.push(Reject { row: Some(row), ..reason }, self.limits, || source.slice_ref(line))?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn each_element<S: RowSink>(self, counted: &mut Counted<'_, S>) -> Result<(), Reject> {
-        let text = self.text.trim_ascii_start();
-        if text.is_empty() {
+    fn line(&mut self, number: u64, line: &str) -> Result<(), Reject> {
+        if line.trim_ascii().is_empty() { Ok(()) } else { self.text(line, Some(number)) }
+    }
+
+    /// One row that stands by itself, so that what is wrong with it is its own.
+    fn text(&mut self, text: &str, line: Option<u64>) -> Result<(), Reject> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let checked = if S::SYNTAX_FIRST { serde_json::from_str::<&RawValue>(text).map(drop) } else { Ok(()) };
+        let counted = self.rows + 1;
+        let read = checked.and_then(|()| self.row(&mut deserializer)).and_then(|()| deserializer.end());
+        let Err(error) = read else { return Ok(()) };
+        let handed_over = std::mem::replace(&mut self.rows, counted) == counted;
+        let reason = self.sink.context().reject(&error, counted, line);
+        if !handed_over {
+            self.sink.passed_over();
+        }
+        if !reason.is_of_a_row() || handed_over && !self.sink.undo() {
+            return Err(reason);
+        }
+        let source = self.source;
+        self.rejected.push(reason, self.limits, || source.slice_ref(text.trim_ascii().as_bytes()))
+    }
+
+    /// The elements of an array, or one object. At first without looking for the ends of rows; once something is wrong again from the
+    /// start, row by row.
+    fn elements(&mut self, text: &str) -> Result<(), Reject> {
+        if text.trim_ascii().is_empty() {
             return Ok(());
         }
+        if !S::SYNTAX_FIRST {
+            let mut deserializer = serde_json::Deserializer::from_str(text);
+            let rows = if is_array(text) {
+                deserializer.deserialize_seq(ElementVisitor(self))
+            } else {
+                self.row(&mut deserializer)
+            };
+            if rows.and_then(|()| deserializer.end()).is_ok() {
+                return Ok(());
+            }
+            self.rows = 0;
+            self.sink.restart();
+        }
         // From the start of the text, so that the lines of syntax errors count right.
-        let mut deserializer = serde_json::Deserializer::from_str(self.text);
-        let rows = if text.starts_with('[') {
-            deserializer.deserialize_seq(ElementVisitor(counted))
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let mut refusal = None;
+        let rows = if is_array(text) {
+            deserializer.deserialize_seq(RawVisitor { driver: self, refusal: &mut refusal })
         } else {
-            counted.row(&mut deserializer)
+            <&RawValue>::deserialize(&mut deserializer).map(|raw| refusal = self.text(raw.get(), None).err())
         };
-        rows.and_then(|()| deserializer.end()).map_err(|e| counted.reject(&e, None))
+        let ended = rows.and_then(|()| deserializer.end());
+        match (refusal, ended) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Ok(())) => Ok(()),
+            (None, Err(error)) => Err(Context::default().reject(&error, self.rows + 1, None)),
+        }
     }
-}
 
-/// Counts the rows on their way to the sink.
-struct Counted<'a, S> {
-    sink: &'a mut S,
-    rows: u64,
-    max_rows: u64,
-}
-
-impl<S: RowSink> Counted<'_, S> {
     fn row<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
         self.rows += 1;
-        if self.rows > self.max_rows {
-            let limit = Reject::too_many_rows(usize::try_from(self.max_rows).unwrap_or(usize::MAX));
+        if self.rows > self.limits.max_rows as u64 {
+            let limit = Reject::too_many_rows(self.limits.max_rows);
             let fault = Fault { status: limit.status, ..Fault::new(limit.code, limit.message, limit.help) };
             return Err(self.sink.context().fail(fault));
         }
         self.sink.row(deserializer)
     }
-
-    fn reject(&mut self, error: &serde_json::Error, line: Option<u64>) -> Reject {
-        self.sink.context().reject(error, self.rows, line)
-    }
 }
 
-struct ElementVisitor<'a, 'b, S>(&'a mut Counted<'b, S>);
+fn is_array(text: &str) -> bool {
+    text.trim_ascii_start().starts_with('[')
+}
+
+struct ElementVisitor<'a, 'b, S>(&'a mut Driver<'b, S>);
 
 impl<'de, S: RowSink> Visitor<'de> for ElementVisitor<'_, '_, S> {
     type Value = ();
@@ -193,12 +283,36 @@ impl<'de, S: RowSink> Visitor<'de> for ElementVisitor<'_, '_, S> {
     }
 }
 
-struct ElementSeed<'a, 'b, S>(&'a mut Counted<'b, S>);
+struct ElementSeed<'a, 'b, S>(&'a mut Driver<'b, S>);
 
 impl<'de, S: RowSink> DeserializeSeed<'de> for ElementSeed<'_, '_, S> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         self.0.row(deserializer)
+    }
+}
+
+/// Finds the end of each element before it is read.
+struct RawVisitor<'a, 'b, S> {
+    driver: &'a mut Driver<'b, S>,
+    refusal: &'a mut Option<Reject>,
+}
+
+impl<'de, S: RowSink> Visitor<'de> for RawVisitor<'_, '_, S> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of objects")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(raw) = elements.next_element::<&RawValue>()? {
+            if let Err(refusal) = self.driver.text(raw.get(), None) {
+                *self.refusal = Some(refusal);
+                return Err(de::Error::custom("refused"));
+            }
+        }
+        Ok(())
     }
 }

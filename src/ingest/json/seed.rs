@@ -11,7 +11,7 @@ use super::column::{Column, Fields, List, Map, Struct, Values};
 use super::not_an_object;
 use super::rows::Context;
 use super::scalar::Scalar;
-use crate::ingest::reject::Fault;
+use crate::ingest::reject::{Fault, excerpt};
 
 /// Takes one row.
 pub(super) struct ObjectVisitor<'a> {
@@ -44,12 +44,44 @@ fn read_object<'de, A: MapAccess<'de>>(
     mut map: A,
 ) -> Result<(), A::Error> {
     fields.begin();
-    while let Some(at) = map.next_key_seed(KeySeed { fields, reserved, context })? {
+    while let Some(found) = map.next_key_seed(KeySeed { fields, reserved, context })? {
+        let Key::Column(at) = found else {
+            map.next_value_seed(NothingSeed { found, context })?;
+            continue;
+        };
         let column = &mut fields.columns[at];
         let value = map.next_value_seed(ValueSeed { column, context });
         value.inspect_err(|_| context.within(&fields.columns[at].name))?;
     }
     Ok(())
+}
+
+/// Whose value follows.
+enum Key {
+    Column(usize),
+    /// That of no column which rows may fill, by this name.
+    None(String, Fault),
+}
+
+/// Passes over a value that belongs nowhere. A null is none.
+struct NothingSeed<'a> {
+    found: Key,
+    context: &'a mut Context,
+}
+
+impl<'de> DeserializeSeed<'de> for NothingSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        match self.found {
+            Key::None(name, fault) if raw.get() != "null" => {
+                self.context.within(&name);
+                Err(self.context.fail(fault.of(raw.get())))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Finds the column of a key.
@@ -60,29 +92,31 @@ struct KeySeed<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = usize;
+    type Value = Key;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for KeySeed<'_> {
-    type Value = usize;
+    type Value = Key;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<usize, E> {
-        let found = self.fields.locate(key);
-        let fault = match found {
-            Ok(at) if Some(at) == self.reserved => Fault::reserved_column(),
-            Ok(at) => return Ok(at),
-            Err(fault) => fault,
-        };
-        self.context.within(&crate::ingest::reject::excerpt(key));
-        Err(self.context.fail(fault))
+    fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
+        let none = |fault| Key::None(excerpt(key), fault);
+        match self.fields.locate(key) {
+            Ok(Some(at)) if Some(at) == self.reserved => Ok(none(Fault::reserved_column())),
+            Ok(Some(at)) => Ok(Key::Column(at)),
+            Ok(None) => Ok(none(Fault::unknown_column())),
+            Err(fault) => {
+                self.context.within(&excerpt(key));
+                Err(self.context.fail(fault))
+            }
+        }
     }
 }
 
@@ -162,8 +196,8 @@ fn read_list<'de, A: SeqAccess<'de>>(list: &mut List, context: &mut Context, mut
 
 fn read_struct<'de, A: MapAccess<'de>>(inner: &mut Struct, context: &mut Context, map: A) -> Result<(), A::Error> {
     read_object(&mut inner.fields, None, context, map)?;
-    if let Err((name, fault)) = inner.fields.fill_missing(None) {
-        context.within(&name);
+    if let Err((at, fault)) = inner.fields.fill_missing(None) {
+        context.within(&inner.fields.columns[at].name);
         return Err(context.fail(fault));
     }
     inner.close();

@@ -28,6 +28,10 @@ pub(in crate::ingest) struct RowShapes {
     columns_left: usize,
     limits: Limits,
     context: Context,
+    /// Whether the last row has left something behind.
+    touched: bool,
+    /// Where rows were taken back, by the number that each would have had.
+    undone: Vec<u64>,
 }
 
 /// The columns of rows, or the fields of objects, in the order of their first appearance.
@@ -71,7 +75,14 @@ impl RowShapes {
             columns_left: limits.max_columns,
             limits: *limits,
             context: Context::default(),
+            touched: false,
+            undone: Vec::new(),
         }
+    }
+
+    /// The number of a row in the post, those that were taken back included.
+    pub fn number(&self, row: u64) -> u64 {
+        row + self.undone.iter().filter(|undone| **undone <= row).count() as u64
     }
 
     /// Whether a column can be the event time: a time in every row.
@@ -80,12 +91,12 @@ impl RowShapes {
             return Ok(());
         };
         if let Some((row, fault)) = &shape.times.fault {
-            return Err(fault.clone().within(name).at(*row, ""));
+            return Err(fault.clone().within(name).at(self.number(*row), ""));
         }
         if shape.times.present == self.rows {
             return Ok(());
         }
-        Err(Fault::missing_value().within(name).at(shape.times.present + 1, ""))
+        Err(Fault::missing_value().within(name).at(self.number(shape.times.present + 1), ""))
     }
 }
 
@@ -197,6 +208,8 @@ fn mixed_types(first: u64, one: &str, second: u64, other: &str) -> Fault {
 }
 
 impl RowSink for RowShapes {
+    const SYNTAX_FIRST: bool = true;
+
     fn context(&mut self) -> &mut Context {
         &mut self.context
     }
@@ -211,11 +224,28 @@ impl RowSink for RowShapes {
             context: &mut self.context,
         };
         let times = Times { names: self.time_names, unit: self.unit };
-        deserializer.deserialize_any(ObjectVisitor {
-            shapes: &mut self.columns,
-            scan: scan.again(),
-            times: Some(times),
+        self.touched = false;
+        deserializer.deserialize_any(RowVisitor {
+            touched: &mut self.touched,
+            object: ObjectVisitor { shapes: &mut self.columns, scan: scan.again(), times: Some(times) },
         })
+    }
+
+    fn undo(&mut self) -> bool {
+        if self.touched {
+            return false;
+        }
+        self.undone.push(self.rows);
+        self.rows -= 1;
+        true
+    }
+
+    fn passed_over(&mut self) {
+        self.undone.push(self.rows + 1);
+    }
+
+    fn restart(&mut self) {
+        unreachable!("rows whose syntax is checked first are read once")
     }
 }
 
@@ -258,6 +288,29 @@ impl Scan<'_> {
         }
         self.depth_left -= 1;
         Ok(())
+    }
+}
+
+/// Notes that a row is an object.
+struct RowVisitor<'a, 'b> {
+    touched: &'a mut bool,
+    object: ObjectVisitor<'a, 'b>,
+}
+
+impl<'de> Visitor<'de> for RowVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.expecting(f)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.object.visit_unit()
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        *self.touched = true;
+        self.object.visit_map(map)
     }
 }
 

@@ -7,7 +7,7 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use bytes::Bytes;
 
-use super::{NOW, assert_reject, columns, receipt_table, table};
+use super::{NOW, all, assert_reject, columns, receipt_table, table};
 use crate::ingest::{Decoded, Format, Limits, Reject, RejectKind, infer};
 use crate::schema::arrow::arrow_schema;
 use crate::schema::{TableSpec, TimeUnit as Unit};
@@ -34,7 +34,7 @@ fn batch(values: ArrayRef) -> RecordBatch {
 }
 
 fn decode(spec: &TableSpec, body: &Bytes) -> Result<Decoded, Reject> {
-    crate::ingest::decode(spec, Format::ArrowStream, body, NOW, &Limits::default())
+    all(crate::ingest::decode(spec, Format::ArrowStream, body, NOW, &Limits::default()))
 }
 
 /// Decodes a column `v` into a type.

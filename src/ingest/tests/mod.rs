@@ -3,6 +3,7 @@ mod body;
 mod infer;
 mod json;
 mod readings;
+mod rejected;
 mod slices;
 
 use bytes::Bytes;
@@ -51,12 +52,22 @@ fn define(columns: Vec<ColumnSpec>, event_time: EventTime) -> TableSpec {
     spec
 }
 
+/// As if the sender wanted all or none: the first rejected row is an error.
+fn all(decoded: Result<Decoded, Reject>) -> Result<Decoded, Reject> {
+    let decoded = decoded?;
+    assert_eq!(decoded.batch.num_rows(), decoded.times.len());
+    match decoded.rejected.rows().first() {
+        None => Ok(decoded),
+        Some(first) => Err(first.reason.clone()),
+    }
+}
+
 fn ndjson(spec: &TableSpec, body: &str) -> Result<Decoded, Reject> {
-    super::decode(spec, Format::Ndjson, &Bytes::copy_from_slice(body.as_bytes()), NOW, &Limits::default())
+    all(super::decode(spec, Format::Ndjson, &Bytes::copy_from_slice(body.as_bytes()), NOW, &Limits::default()))
 }
 
 fn json(spec: &TableSpec, body: &str) -> Result<Decoded, Reject> {
-    super::decode(spec, Format::Json, &Bytes::copy_from_slice(body.as_bytes()), NOW, &Limits::default())
+    all(super::decode(spec, Format::Json, &Bytes::copy_from_slice(body.as_bytes()), NOW, &Limits::default()))
 }
 
 fn infer_ndjson(unit: Option<TimeUnit>, body: &str) -> Result<TableSpec, Reject> {

@@ -162,6 +162,10 @@ fn base64_is_decoded_or_refused() {
     let all: Vec<u8> = (0..=255).collect();
     let text = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw==";
     assert_eq!(base64::decode(text).unwrap(), all[..64]);
+    assert_eq!(base64::encode(&all[..64]), text);
+    for len in 0..8 {
+        assert_eq!(base64::decode(&base64::encode(&all[..len])).unwrap(), all[..len]);
+    }
 }
 
 #[test]

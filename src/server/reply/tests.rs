@@ -85,8 +85,7 @@ fn waits_are_rounded_up_to_whole_seconds() {
 
 #[tokio::test]
 async fn a_refusal_tells_programs_and_people() {
-    let reject =
-        Reject { row: Some(3), column: Some("a.b".to_owned()), ..Reject::new(RejectKind::Invalid, "c", "m", "h") };
+    let reject = Reject { row: Some(3), column: Some("a.b".into()), ..Reject::new(RejectKind::Invalid, "c", "m", "h") };
     let body = ApiError::from(reject).into_response().into_body();
     let bytes = axum::body::to_bytes(body, 1 << 16).await.expect("should be a body");
     let value: serde_json::Value = serde_json::from_slice(&bytes).expect("should be JSON");
