@@ -12,6 +12,11 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use super::table::Parts;
 use super::{Error, entry};
 
+/// A tag without its spelling: weak and strong, quoted or not, one object's is spelled differently by different answers of one store.
+pub(super) fn plain_tag(tag: &str) -> &str {
+    tag.trim_start_matches("W/").trim_matches('"')
+}
+
 /// What a store says of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -23,8 +28,7 @@ pub(super) struct Mark {
 
 impl Mark {
     pub(super) fn of(meta: &ObjectMeta) -> Self {
-        // Weak and strong, quoted or not: one object's tag is spelled differently by different answers of one store.
-        let tag = meta.e_tag.as_deref().map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        let tag = meta.e_tag.as_deref().map(|tag| plain_tag(tag).to_owned());
         Self { tag, size: meta.size, modified: meta.last_modified.timestamp() }
     }
 

@@ -6,14 +6,16 @@
 //! - a commit that is in and confirmed tells its version; [`law`] decides from that number alone whether anything is due;
 //! - then one background task (at most one a table, and few at a time over all tables) does the rest:
 //! - [`checkpoint`]: written by the kernel, read back by [`contents`] and compared with what the log says without it:
-//!   protocol, metadata, our transaction ids, number of files ([`cached`]: each entry is read once for all of that);
+//!   protocol, metadata, our transaction ids, number of files ([`cached`]: each file is read once for all of that; [`memory`]: the
+//!   bytes of entries that this process wrote or read itself, which are not read at all);
 //! - [`clean`]: removal, only behind a checkpoint that was read back.
 //!
 //! **The law.** A checkpoint costs in the files of the table, and one of `f` files is written every
 //! `max(checkpoint_every, f / 100)` versions: 100 files rewritten a commit, whatever the table's size, up to 500,000 files
 //! (behind that the interval stays at 5,000 versions, as every reader reads the entries since the last checkpoint). The
-//! log is listed when a tenth of its files are new. Both numbers are our own bookkeeping: a commit costs no request.
-//! A commit's entry is read once more, by the checkpoint that covers it.
+//! log is listed when a tenth of its files are new. Both numbers are our own bookkeeping: a commit costs no request. A
+//! checkpoint costs two listings, two PUTs (the file and the pointer to it), and three GETs (both read back, and the pointer before
+//! it); entries of others, and our own that are no longer in memory, a GET each.
 //!
 //! **Failures.** Whatever goes wrong here is logged and shown, and changes nothing else: a commit is never undone,
 //! repeated or delayed by it, and nothing is removed without proof. The next try comes as many versions later.
@@ -24,6 +26,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use deltalake::logstore::LogStoreRef;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -33,15 +36,17 @@ use tokio::sync::{Notify, Semaphore};
 use super::durable::Durable;
 use super::identity::Identity;
 use super::table::Parts;
-use super::{Error, LakeTable};
+use super::{Error, LakeTable, entry};
 use checkpoint::Verified;
 use law::{Listed, Standing};
+use memory::Memory;
 
 mod cached;
 mod checkpoint;
 mod clean;
 mod contents;
 mod law;
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -54,12 +59,14 @@ pub(super) struct Care {
     checkpoint_every: u64,
     clean_up: bool,
     turns: Semaphore,
+    memory: Arc<Memory>,
 }
 
 impl Care {
     /// `checkpoint_every` of 0: none.
     pub(super) fn new(checkpoint_every: u64, clean_up: bool) -> Arc<Self> {
-        Arc::new(Self { checkpoint_every, clean_up, turns: Semaphore::new(AT_ONCE) })
+        let (turns, memory) = (Semaphore::new(AT_ONCE), Arc::default());
+        Arc::new(Self { checkpoint_every, clean_up, turns, memory })
     }
 }
 
@@ -81,9 +88,16 @@ struct View {
     /// Rooted at the table.
     store: Arc<dyn ObjectStore>,
     durable: Option<(Arc<Durable>, Path)>,
+    memory: Arc<Memory>,
 }
 
 impl View {
+    /// Where the table lies in the store.
+    fn root(&self) -> Result<Path, Error> {
+        Path::from_url_path(self.log_store.root_url().path())
+            .map_err(|error| Error::Corrupt { location: self.location(), reason: error.to_string() })
+    }
+
     fn location(&self) -> String {
         self.log_store.root_url().to_string()
     }
@@ -121,6 +135,7 @@ impl Caretaker {
             log_store: Arc::clone(&parts.log_store),
             store: Arc::clone(&parts.store),
             durable: parts.durable.clone(),
+            memory: Arc::clone(&parts.care.memory),
         };
         Arc::new(Self { view, care: Arc::clone(&parts.care), state: Mutex::default(), rested: Notify::new() })
     }
@@ -140,6 +155,18 @@ impl Caretaker {
         }
     }
 
+    /// Keeps the bytes of an entry that was written or read just now, so that the checkpoint that covers it need not read it.
+    /// `tag` is what the store gave with them.
+    pub(super) fn note(&self, version: u64, tag: Option<&str>, bytes: &Bytes) {
+        if self.care.checkpoint_every == 0 {
+            return;
+        }
+        if let Ok(root) = self.view.root() {
+            let location = root.parts().chain(entry::path(version).parts()).collect();
+            self.view.memory.note(location, tag, bytes);
+        }
+    }
+
     /// Waits until nothing runs. A commit in the meantime may bring on the next.
     pub(super) async fn rest(&self) {
         loop {
@@ -156,7 +183,8 @@ impl Caretaker {
     }
 
     async fn round(&self) -> Result<(), Error> {
-        let hint = self.view.hint().await?;
+        let read = self.view.remembering(Some(&self.view.memory))?;
+        let hint = self.view.hint(&read).await?;
         if let Some((hint, _)) = &hint {
             // Another writer's counts as well; it is only not trusted for a clean-up.
             self.known_checkpoint(hint.version, hint.num_of_add_files);
@@ -168,7 +196,11 @@ impl Caretaker {
             let state = self.state.lock();
             (state.standing.version, state.verified.clone())
         };
-        let verified = Arc::new(self.view.checkpoint(version, hint, known.as_deref()).await?);
+        let Some(verified) = self.view.checkpoint(version, read, hint, known.as_deref()).await? else {
+            self.known_checkpoint(version, None);
+            return Ok(());
+        };
+        let verified = Arc::new(verified);
         self.known_checkpoint(version, Some(verified.files));
         let listed = {
             let mut state = self.state.lock();

@@ -231,7 +231,13 @@ impl LakeTable {
             failpoint::reach("lake::place::before");
             let put = self.parts.store.put_opts(&path, bytes.clone().into(), options).await;
             failpoint::reach("lake::place::after");
-            let Err(error) = put else { return Ok(Placed::Landed) };
+            let error = match put {
+                Ok(put) => {
+                    self.caretaker.note(version, put.e_tag.as_deref(), bytes);
+                    return Ok(Placed::Landed);
+                }
+                Err(error) => error,
+            };
             tries += 1;
             // Also for "already exists": stores answer so after their own retries, and for conflicts in which
             // nothing was written.
@@ -258,9 +264,16 @@ impl LakeTable {
 
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Entry>, Error> {
         let path = entry::path(version);
-        let read = async { self.parts.store.get(&path).await?.bytes().await };
+        let read = async {
+            let found = self.parts.store.get(&path).await?;
+            let tag = found.meta.e_tag.clone();
+            Ok((tag, found.bytes().await?))
+        };
         match read.await {
-            Ok(bytes) => Entry::parse(self.url().as_str(), version, &bytes).map(Some),
+            Ok((tag, bytes)) => {
+                self.caretaker.note(version, tag.as_deref(), &bytes);
+                Entry::parse(self.url().as_str(), version, &bytes).map(Some)
+            }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(Error::store("reading", &path, error)),
         }

@@ -1,22 +1,28 @@
 //! Log files that are read once for several purposes: a checkpoint needs each entry behind the last one, and that one, to
 //! open the table, to write the new file and to know what must be in it. They never change, so the second read can be the
-//! first. Readers of Parquet ask for a few kilobytes at a time, again for each column: a small file is fetched whole.
+//! first, and where a listing shows the file that is in [`memory`](super::memory) none is needed. Readers of Parquet ask for a few
+//! kilobytes at a time, again for each column: a small file is fetched whole.
+//!
+//! A checkpoint is put as a new file only: another writer's of the same version may be what a clean-up of theirs relies on.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result,
 };
 use parking_lot::Mutex;
 
 use super::law::{Role, role_of};
+use super::memory::Memory;
 
 /// Most bytes that are kept; more are read again.
 const MAX_BYTES: u64 = 32 << 20;
@@ -28,15 +34,26 @@ const MAX_WHOLE: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Cached {
     inner: Arc<dyn ObjectStore>,
+    memory: Option<Arc<Memory>>,
     kept: Arc<Mutex<Kept>>,
+}
+
+/// What became of the checkpoint that was to be put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CheckpointPut {
+    /// It is in the store.
+    Ours,
+    /// Another one was there.
+    Late,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     files: HashMap<Path, (ObjectMeta, Bytes)>,
     bytes: u64,
-    /// What listings have said of checkpoints.
-    sizes: HashMap<Path, u64>,
+    /// What listings have said of entries and checkpoints, and what is known of a checkpoint that was put.
+    listed: HashMap<Path, ObjectMeta>,
+    put: Option<CheckpointPut>,
 }
 
 impl Kept {
@@ -44,9 +61,16 @@ impl Kept {
         self.bytes.saturating_add(bytes) <= MAX_BYTES
     }
 
-    fn note_size(&mut self, meta: &ObjectMeta) {
-        if role(&meta.location) == Some(Role::Checkpoint) {
-            self.sizes.insert(meta.location.clone(), meta.size);
+    fn keep(&mut self, location: &Path, meta: &ObjectMeta, bytes: &Bytes) {
+        if self.has_room_for(meta.size) {
+            self.bytes += meta.size;
+            self.files.insert(location.clone(), (meta.clone(), bytes.clone()));
+        }
+    }
+
+    fn note(&mut self, meta: &ObjectMeta) {
+        if matches!(role(&meta.location), Some(Role::Checkpoint | Role::Entry)) {
+            self.listed.insert(meta.location.clone(), meta.clone());
         }
     }
 }
@@ -64,39 +88,96 @@ fn is_plain(options: &GetOptions) -> bool {
         && options.if_unmodified_since.is_none()
 }
 
+fn is_pointer(location: &Path) -> bool {
+    location.filename() == Some("_last_checkpoint")
+}
+
 impl Cached {
-    pub(super) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, kept: Arc::default() }
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, memory: Option<Arc<Memory>>) -> Self {
+        Self { inner, memory, kept: Arc::default() }
     }
 
-    /// Whether the whole file is worth fetching for this.
-    fn wants_whole(&self, location: &Path, options: &GetOptions) -> bool {
-        match role(location) {
+    /// What became of the checkpoint; none if none was put, or nobody knows.
+    pub(super) fn checkpoint_put(&self) -> Option<CheckpointPut> {
+        self.kept.lock().put
+    }
+
+    /// Notes the checkpoint, which was read through this.
+    pub(super) fn note_checkpoint(&self, location: &Path, memory: &Memory) {
+        if let Some((meta, bytes)) = self.kept.lock().files.get(location) {
+            memory.note(location.clone(), meta.e_tag.as_deref(), bytes);
+        }
+    }
+
+    /// A file that was read before, or is in memory as the log has it.
+    fn known(&self, location: &Path) -> Option<(ObjectMeta, Bytes)> {
+        let mut kept = self.kept.lock();
+        if let Some(known) = kept.files.get(location) {
+            return Some(known.clone());
+        }
+        let meta = kept.listed.get(location)?.clone();
+        let bytes = self.memory.as_ref()?.take(location, meta.e_tag.as_deref()?)?;
+        if u64::try_from(bytes.len()) != Ok(meta.size) {
+            return None;
+        }
+        kept.keep(location, &meta, &bytes);
+        Some((meta, bytes))
+    }
+
+    /// Fetches the whole file, if that is worth it.
+    async fn whole(&self, location: &Path, options: &GetOptions) -> Result<Option<(ObjectMeta, Bytes)>> {
+        let wanted = match role(location) {
             Some(Role::Entry) => !options.head && options.range.is_none(),
             Some(Role::Checkpoint) => {
                 let kept = self.kept.lock();
-                let small = kept.sizes.get(location).is_some_and(|size| *size <= MAX_WHOLE && kept.has_room_for(*size));
-                !options.head && small
+                let size = kept.listed.get(location).map_or(0, |meta| meta.size);
+                size <= MAX_WHOLE && kept.has_room_for(size)
             }
-            _ => false,
+            None => is_pointer(location) && !options.head && options.range.is_none(),
+            Some(_) => false,
+        };
+        if !wanted {
+            return Ok(None);
         }
-    }
-
-    async fn fetch(&self, location: &Path) -> Result<(ObjectMeta, Bytes)> {
-        let result = self.inner.get_opts(location, GetOptions::default()).await?;
+        let is_checkpoint = role(location) == Some(Role::Checkpoint);
+        // Whether it is small is said with its first bytes.
+        let range = is_checkpoint.then_some(GetRange::Bounded(0..MAX_WHOLE));
+        let result = match self.inner.get_opts(location, GetOptions { range, ..GetOptions::default() }).await {
+            Ok(result) => result,
+            // Of an empty file there is no first byte: whoever asked hears what the store says to their own question.
+            Err(_) if is_checkpoint => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let meta = result.meta.clone();
-        let bytes = result.bytes().await?;
-        let mut kept = self.kept.lock();
-        if kept.has_room_for(meta.size) {
-            kept.bytes += meta.size;
-            kept.files.insert(location.clone(), (meta.clone(), bytes.clone()));
+        if is_checkpoint && meta.size > MAX_WHOLE {
+            self.kept.lock().note(&meta);
+            return Ok(None);
         }
-        Ok((meta, bytes))
+        let bytes = result.bytes().await?;
+        self.kept.lock().keep(location, &meta, &bytes);
+        Ok(Some((meta, bytes)))
     }
 
-    fn sized(&self, listed: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn noted(&self, listed: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
         let kept = Arc::clone(&self.kept);
-        listed.inspect_ok(move |meta| kept.lock().note_size(meta)).boxed()
+        listed.inspect_ok(move |meta| kept.lock().note(meta)).boxed()
+    }
+
+    async fn put_checkpoint(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let size = u64::try_from(payload.content_length()).unwrap_or(u64::MAX);
+        let put = self.inner.put_opts(location, payload, PutOptions { mode: PutMode::Create, ..opts }).await;
+        let mut kept = self.kept.lock();
+        match &put {
+            Ok(put) => {
+                kept.put = Some(CheckpointPut::Ours);
+                let (e_tag, version) = (put.e_tag.clone(), put.version.clone());
+                let last_modified = SystemTime::now().into();
+                kept.note(&ObjectMeta { location: location.clone(), last_modified, size, e_tag, version });
+            }
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => kept.put = Some(CheckpointPut::Late),
+            Err(_) => {}
+        }
+        put
     }
 }
 
@@ -124,10 +205,26 @@ impl fmt::Display for Cached {
 #[async_trait]
 impl ObjectStore for Cached {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if role(location) == Some(Role::Checkpoint) {
+            return self.put_checkpoint(location, payload, opts).await;
+        }
+        self.kept.lock().files.remove(location);
         self.inner.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        if role(location) == Some(Role::Checkpoint) {
+            // Such an upload replaces what is there.
+            let put = match self.inner.head(location).await {
+                Ok(_) => CheckpointPut::Late,
+                Err(Error::NotFound { .. }) => CheckpointPut::Ours,
+                Err(error) => return Err(error),
+            };
+            self.kept.lock().put = Some(put);
+            if put == CheckpointPut::Late {
+                return Err(Error::AlreadyExists { path: location.to_string(), source: "another writer's".into() });
+            }
+        }
         self.inner.put_multipart_opts(location, opts).await
     }
 
@@ -135,16 +232,19 @@ impl ObjectStore for Cached {
         if !is_plain(&options) {
             return self.inner.get_opts(location, options).await;
         }
-        let kept = self.kept.lock().files.get(location).cloned();
-        if let Some((meta, bytes)) = kept {
+        if options.head
+            && let Some(meta) = self.kept.lock().listed.get(location)
+        {
+            return answer(location, &options, meta.clone(), &Bytes::new());
+        }
+        if let Some((meta, bytes)) = self.known(location) {
             return answer(location, &options, meta, &bytes);
         }
-        if self.wants_whole(location, &options) {
-            let (meta, bytes) = self.fetch(location).await?;
+        if let Some((meta, bytes)) = self.whole(location, &options).await? {
             return answer(location, &options, meta, &bytes);
         }
         let result = self.inner.get_opts(location, options).await?;
-        self.kept.lock().note_size(&result.meta);
+        self.kept.lock().note(&result.meta);
         Ok(result)
     }
 
@@ -153,11 +253,11 @@ impl ObjectStore for Cached {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.sized(self.inner.list(prefix))
+        self.noted(self.inner.list(prefix))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.sized(self.inner.list_with_offset(prefix, offset))
+        self.noted(self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -16,8 +16,9 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use serde::Deserialize;
 
 use super::View;
-use super::cached::Cached;
+use super::cached::{Cached, CheckpointPut};
 use super::contents::{self, Contents, Txns, Unread};
+use super::memory::Memory;
 use crate::lake::Error;
 use crate::lake::definition::Definition;
 use crate::lake::entry::{self, Entry};
@@ -65,9 +66,10 @@ pub(super) fn hint_path() -> Path {
 }
 
 /// The table's stores behind a memory of what was read.
-struct Remembering {
+pub(super) struct Remembering {
+    cached: Arc<Cached>,
     /// Rooted at the table.
-    store: Arc<dyn ObjectStore>,
+    pub(super) store: Arc<dyn ObjectStore>,
     log_store: LogStoreRef,
 }
 
@@ -82,9 +84,9 @@ struct Expected {
 
 impl View {
     /// What points to the newest checkpoint. What cannot be parsed is taken for none, as readers take it.
-    pub(super) async fn hint(&self) -> Result<Option<(Hint, Bytes)>, Error> {
+    pub(super) async fn hint(&self, read: &Remembering) -> Result<Option<(Hint, Bytes)>, Error> {
         let path = hint_path();
-        let read = async { self.store.get(&path).await?.bytes().await };
+        let read = async { read.store.get(&path).await?.bytes().await };
         match read.await {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok().map(|hint| (hint, bytes))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -92,8 +94,8 @@ impl View {
         }
     }
 
-    /// Writes the checkpoint of `version` and compares it with the log. `before` is the pointer as it is, `known` the last
-    /// checkpoint that was verified.
+    /// Writes the checkpoint of `version` and compares it with the log. `before` is the pointer as it is, which was read through
+    /// `read`, `known` the last checkpoint that was verified. None if another writer was faster.
     ///
     /// # Errors
     /// The store's own, or [`Error::Checkpoint`] if what is there now does not say what the log says. Then nothing may be
@@ -101,27 +103,30 @@ impl View {
     pub(super) async fn checkpoint(
         &self,
         version: u64,
+        read: Remembering,
         before: Option<(Hint, Bytes)>,
         known: Option<&Verified>,
-    ) -> Result<Verified, Error> {
+    ) -> Result<Option<Verified>, Error> {
         let wrong = |reason: String| Error::Checkpoint { location: self.location(), version, reason };
-        let expected = self.expected(version, before.as_ref().map(|(hint, _)| hint), known).await?;
+        let expected = self.expected(version, read, before.as_ref().map(|(hint, _)| hint), known).await?;
         let path = path(version);
-        let ours = match self.store.head(&path).await {
-            Ok(_) => false,
-            Err(object_store::Error::NotFound { .. }) => true,
-            Err(error) => return Err(Error::store("looking for", &path, error)),
-        };
         let written = write(&expected.snapshot, expected.read.log_store.as_ref()).await;
-        written.map_err(|error| self.failed("checkpointing", error))?;
+        let ours = match (written, expected.read.cached.checkpoint_put()) {
+            (Ok(()), put) => put == Some(CheckpointPut::Ours),
+            (Err(_), Some(CheckpointPut::Late)) => return Ok(None),
+            (Err(error), _) => return Err(self.failed("checkpointing", error)),
+        };
 
         // Nothing of it was read before.
-        let fresh = self.remembering()?;
+        let fresh = self.remembering(None)?;
         let problems = match contents::read(&fresh.store, &path).await {
             Ok(found) => match self.problems(version, &expected, &found)? {
                 problems if problems.is_empty() => {
-                    self.check_hint(version, &found).await?.map_or(Ok(()), |reason| Err(wrong(reason)))?;
-                    return self.opened(&fresh, expected, found).await;
+                    self.check_hint(version, &fresh, &found).await?.map_or(Ok(()), |reason| Err(wrong(reason)))?;
+                    let verified = self.opened(&fresh, expected, found).await?;
+                    // The next checkpoint is built on it.
+                    fresh.cached.note_checkpoint(&self.root()?.parts().chain(path.parts()).collect(), &self.memory);
+                    return Ok(Some(verified));
                 }
                 problems => problems,
             },
@@ -154,8 +159,13 @@ impl View {
         Ok(Verified { version, files: found.files, txns: found.txns, properties })
     }
 
-    async fn expected(&self, version: u64, hint: Option<&Hint>, known: Option<&Verified>) -> Result<Expected, Error> {
-        let read = self.remembering()?;
+    async fn expected(
+        &self,
+        version: u64,
+        read: Remembering,
+        hint: Option<&Hint>,
+        known: Option<&Verified>,
+    ) -> Result<Expected, Error> {
         let failed = |error| self.failed("reading the log of", error);
         let snapshot = open(read.log_store.as_ref(), version).await.map_err(failed)?;
         // MUST BEFORE anything is written: a table that another has dropped and made again here is not ours to look after.
@@ -183,14 +193,14 @@ impl View {
         Ok(Expected { snapshot, read, txns, files })
     }
 
-    fn remembering(&self) -> Result<Remembering, Error> {
-        let root: Arc<dyn ObjectStore> = Arc::new(Cached::new(self.log_store.root_object_store(None)));
-        let path = Path::from_url_path(self.log_store.root_url().path())
-            .map_err(|error| Error::Corrupt { location: self.location(), reason: error.to_string() })?;
-        let store: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(Arc::clone(&root), path));
+    /// With a `memory`, files that are in it, and in the log as they are in it, are not read.
+    pub(super) fn remembering(&self, memory: Option<&Arc<Memory>>) -> Result<Remembering, Error> {
+        let cached = Arc::new(Cached::new(self.log_store.root_object_store(None), memory.cloned()));
+        let root: Arc<dyn ObjectStore> = Arc::clone(&cached) as _;
+        let store: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(Arc::clone(&root), self.root()?));
         let url = self.log_store.root_url();
         let log_store = default_logstore(Arc::clone(&store), root, url, &StorageConfig::default());
-        Ok(Remembering { store, log_store })
+        Ok(Remembering { cached, store, log_store })
     }
 
     /// Carries the transaction ids on over the entries of these versions. None if one of them is missing.
@@ -234,8 +244,8 @@ impl View {
     }
 
     /// Whether the pointer says what was written. One that points to a newer checkpoint is another writer's.
-    async fn check_hint(&self, version: u64, found: &Contents) -> Result<Option<String>, Error> {
-        let Some((hint, _)) = self.hint().await? else {
+    async fn check_hint(&self, version: u64, fresh: &Remembering, found: &Contents) -> Result<Option<String>, Error> {
+        let Some((hint, _)) = self.hint(fresh).await? else {
             return Ok(Some("nothing points to it: `_last_checkpoint` is missing".to_owned()));
         };
         let same = |claimed: Option<u64>, is: u64| claimed.is_none_or(|claimed| claimed == is);
@@ -258,7 +268,7 @@ impl View {
     async fn take_back(&self, version: u64, pointer: Option<Bytes>) -> Result<(), Error> {
         let hint = hint_path();
         // MUST BEFORE the file goes: a reader that follows the pointer to a file that is gone may fail.
-        let moved = match (self.hint().await?, pointer) {
+        let moved = match (self.hint(&self.remembering(None)?).await?, pointer) {
             (Some((now, _)), _) if now.version != version => Ok(()),
             (_, Some(bytes)) => self.store.put(&hint, bytes.into()).await.map(drop),
             (_, None) => self.store.delete(&hint).await,

@@ -68,7 +68,7 @@ impl View {
             return Ok(());
         }
         let wrong = |reason: String| Error::Checkpoint { location: self.location(), version: horizon, reason };
-        let found = match contents::read(&self.store, &path(horizon)).await {
+        let found = match contents::read(&self.remembering(None)?.store, &path(horizon)).await {
             Ok(found) => found,
             Err(Unread::Store(error)) => return Err(error),
             Err(Unread::Damaged(reason)) => return Err(wrong(reason)),

@@ -4,4 +4,5 @@ mod checkpoints;
 mod clean_up;
 mod law;
 mod local;
+mod memory;
 mod rig;

@@ -44,10 +44,15 @@ pub(super) enum Put {
 pub(super) struct Rig {
     inner: InMemory,
     puts: Mutex<Option<(&'static str, Put)>>,
+    /// A file that somebody else is faster with.
+    rival: Mutex<Option<(String, Bytes)>>,
     /// Log files of lower versions are a hundred days old.
     pub(super) old_below: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) lists: AtomicU64,
+    pub(super) heads: AtomicU64,
+    /// Reads of entries among them.
+    pub(super) entry_reads: AtomicU64,
     /// Reads of pointers to checkpoints now, and the most there were at a time.
     pointer_reads: AtomicU64,
     pub(super) most_pointer_reads: AtomicU64,
@@ -69,6 +74,11 @@ impl Rig {
 
     pub(super) fn meets(&self, suffix: &'static str, put: Put) {
         *self.puts.lock() = Some((suffix, put));
+    }
+
+    /// Somebody else puts the file of this name just before we do.
+    pub(super) fn appears_before_put(&self, name: &str, bytes: Bytes) {
+        *self.rival.lock() = Some((name.to_owned(), bytes));
     }
 
     pub(super) fn is_well(&self) {
@@ -97,6 +107,10 @@ impl Rig {
     pub(super) async fn read(&self, name: &str) -> Option<Bytes> {
         let found = self.inner.get(&Path::from(format!("{LOG}/{name}"))).await.ok()?;
         Some(found.bytes().await.expect("should read"))
+    }
+
+    pub(super) async fn remove(&self, name: &str) {
+        self.inner.delete(&Path::from(format!("{LOG}/{name}"))).await.expect("should remove");
     }
 
     pub(super) async fn write(&self, name: &str, bytes: Bytes) {
@@ -147,6 +161,10 @@ fn broken() -> StoreError {
 impl ObjectStore for Rig {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let rival = self.rival.lock().take_if(|(name, _)| location.filename() == Some(name));
+        if let Some((_, bytes)) = rival {
+            self.inner.put(location, bytes.into()).await?;
+        }
         let fate = self.puts.lock().clone().filter(|(suffix, _)| location.as_ref().ends_with(suffix));
         let payload = match fate {
             None => payload,
@@ -169,6 +187,9 @@ impl ObjectStore for Rig {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let role = location.filename().and_then(role_of).map(|(role, _)| role);
+        self.heads.fetch_add(u64::from(options.head), Ordering::SeqCst);
+        self.entry_reads.fetch_add(u64::from(role == Some(Role::Entry) && !options.head), Ordering::SeqCst);
         if location.as_ref().contains("/date=") {
             // A commit asks for the files that it refers to; all are there.
             self.inner.put(location, "not read".into()).await?;
