@@ -66,7 +66,7 @@ pub async fn run(payload_bytes: usize) {
     );
 }
 
-fn cpu() -> Duration {
+pub fn cpu() -> Duration {
     let stat = procfs::process::Process::myself().and_then(|process| process.stat()).expect("should be Linux");
     Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }

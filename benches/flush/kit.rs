@@ -110,12 +110,26 @@ impl Node {
         futures::future::join_all(loops).await.concat()
     }
 
-    /// So many commits of one generation each.
-    pub async fn flushes(&self, number: usize, commits: u64) {
+    /// So many commits of one generation each; the times from the demand to the confirmed commit. (That our own log notes it is
+    /// put off until something else is written to it, and not waited for.)
+    pub async fn flushes(&self, number: usize, commits: u64) -> Vec<Duration> {
+        let mut published = self.lake.table(self.table(number), &self.tables[number].spec.name).watch_published();
+        let mut lags = Vec::new();
         for _ in 0..commits {
             self.append(number).await;
-            self.flush(number).await;
+            let (began, before) = (Instant::now(), *published.borrow());
+            tokio::select! {
+                () = self.flush(number) => {}
+                seen = published.wait_for(|version| *version > before) => drop(seen.expect("should have a table")),
+            }
+            lags.push(began.elapsed());
         }
+        lags
+    }
+
+    /// Waits until no log is cared for.
+    pub async fn rest(&self) {
+        self.lake.rest(LONG).await;
     }
 
     async fn append(&self, number: usize) {

@@ -5,7 +5,7 @@
 //! - `isolation`: p99 of seal to commit of 16 tables with and without another one whose commits take 5 s: wanted at most +10 %;
 //! - `requests`: calls a commit in the steady state, by kind: wanted at most 2 and the share of a head check;
 //! - `encode`: processor time of a generation of 100 MB from seal to commit, against one thread by hand: wanted at most 1.25 times;
-//! - `history`: time and calls of commits around number 10 and number 5,000 of a table, with log care: wanted at most 1.2 times.
+//! - `history`: time and calls of commits behind number 10 and number 5,000 of a table, with log care: wanted at most 1.2 times.
 //!
 //! `cargo bench --bench flush` runs all, `cargo bench --bench flush -- requests` one; `PENSTOCK_BENCH_QUICK=1` is for seeing that it
 //! runs at all.
@@ -15,7 +15,7 @@ mod kit;
 mod slow;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kit::{Node, percentile};
 use slow::Slow;
@@ -110,26 +110,37 @@ async fn requests() {
         all += made;
         println!("requests: {:8.3} {kind} a commit", made as f64 / COMMITS as f64);
     }
+    node.rest().await;
     println!("requests: {:8.3} a commit (wanted 2 and the share of a head check)", all as f64 / COMMITS as f64);
 }
 
+/// One commit behind the other, each confirmed at once: a table with as many versions and files as it says.
 async fn history(scale: Scale) {
-    /// Commits around a number.
-    const AROUND: u64 = 20;
+    /// Commits of a window: checkpoints of the large table fall into it as often as they are due.
+    const WINDOW: u64 = 200;
     let store = Slow::new(Duration::ZERO);
     let node = Node::start(Arc::clone(&store), 1, 4).await;
     let mut figures = Vec::new();
-    let mut done = node.version(0).await;
     for number in [10, scale.commits] {
-        node.flushes(0, number.saturating_sub(done + AROUND / 2)).await;
-        let (calls, began) = (store.calls().values().sum::<u64>(), Instant::now());
-        node.flushes(0, AROUND).await;
-        let time = began.elapsed().as_secs_f64() / AROUND as f64;
-        let calls = (store.calls().values().sum::<u64>() - calls) as f64 / AROUND as f64;
-        done = node.version(0).await;
-        println!("history: {:8.2} ms and {calls:.2} calls a commit around number {number}", time * 1e3);
-        figures.push((time, calls));
+        node.flushes(0, number.saturating_sub(node.version(0).await)).await;
+        let (calls, cpu) = (store.calls(), encode::cpu());
+        let mut lags = node.flushes(0, WINDOW).await;
+        node.rest().await;
+        let cpu = (encode::cpu() - cpu).as_secs_f64() / WINDOW as f64;
+        let mean = lags.iter().sum::<Duration>().as_secs_f64() / WINDOW as f64;
+        let (median, p99) = (percentile(&mut lags, 0.5), percentile(&mut lags, 0.99));
+        let made = |(kind, count): (&'static str, u64)| (count - calls.get(kind).copied().unwrap_or(0)) as f64;
+        let calls = store.calls().into_iter().map(made).sum::<f64>() / WINDOW as f64;
+        println!(
+            "history: {:8.2} ms a commit (median {median:.2?}, p99 {p99:.2?}), {:.2} ms of CPU, {calls:.2} calls, behind \
+             number {number}",
+            mean * 1e3,
+            cpu * 1e3
+        );
+        figures.push([mean, median.as_secs_f64(), cpu, calls]);
     }
-    let ratio = |figure: fn(&(f64, f64)) -> f64| figure(&figures[1]) / figure(&figures[0]);
-    println!("history: {:8.2} times the time, {:.2} times the calls (wanted 1.2)", ratio(|f| f.0), ratio(|f| f.1));
+    let [mean, median, cpu, calls] = std::array::from_fn(|at| figures[1][at] / figures[0][at]);
+    println!(
+        "history: {mean:8.2} times the time (median {median:.2}), {calls:.2} times the calls (wanted 1.2); CPU {cpu:.2}"
+    );
 }

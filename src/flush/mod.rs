@@ -183,6 +183,9 @@ pub enum FlushError {
 /// How long a stop waits for the journal of uploads.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a demanded flush waits for a commit to be recorded before it looks by itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Longest that a demanded flush waits, whatever it was told.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -303,6 +306,10 @@ impl Flusher {
             drop(sealed?);
         }
         loop {
+            let recorded = self.shared.recorded.notified();
+            tokio::pin!(recorded);
+            // MUST BEFORE the store is asked: what is recorded in between would be waited for in vain, for a while.
+            recorded.as_mut().enable();
             wanted.retain(|table, names| {
                 let generations = self.context.store.view(*table).generations;
                 let left = generations.iter().map(|g| g.generation().first_lsn).filter(|lsn| names.contains(lsn));
@@ -315,10 +322,11 @@ impl Flusher {
             if Instant::now() >= deadline {
                 return Err(self.timed_out(&wanted));
             }
-            // Asking costs by the table.
-            let pause =
-                Duration::from_millis(10) + Duration::from_micros(10) * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+            // Asking costs by the table, and there may be a commit for each.
+            let pause = Duration::from_micros(10) * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
             tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+            // A commit of another flush, or a record that the log did not take, tells nobody here.
+            drop(timeout_at(deadline.min(Instant::now() + LOOK_AGAIN), recorded).await);
         }
     }
 

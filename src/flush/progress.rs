@@ -58,15 +58,17 @@ pub struct Shared {
     pub room: Arc<Notify>,
     /// What is being encoded and uploaded has its room here.
     pub memory: Arc<Memory>,
+    /// A commit was recorded: its generations have left the store.
+    pub recorded: Notify,
     pub stop: watch::Sender<bool>,
 }
 
 impl Shared {
     pub fn new() -> Self {
-        let (tables, load, demanded, decisions, nudge) = Default::default();
+        let (tables, load, demanded, decisions, nudge, recorded) = Default::default();
         let (room, stop) = (Arc::new(Notify::new()), watch::Sender::new(false));
         let memory = Memory::new(Arc::clone(&room));
-        Self { tables, load, demanded, decisions, nudge, room, memory, stop }
+        Self { tables, load, demanded, decisions, nudge, room, memory, recorded, stop }
     }
 
     /// Asks for these tables to be flushed now.

@@ -257,7 +257,7 @@ impl Scheduler {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Recorded => {}
+            Event::Recorded => self.shared.recorded.notify_waiters(),
             Event::Sealed(result) => {
                 self.sealing = false;
                 if let Err(error) = result {
