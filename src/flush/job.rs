@@ -16,7 +16,7 @@ use crate::failpoint;
 use crate::lake::{self, Commit, DataFiles, LakeTable, Uploading};
 use crate::schema::TableSpec;
 use crate::schema::arrow::arrow_schema;
-use crate::schema::payload;
+use crate::schema::payload::{self, Batches};
 use crate::schema::registry::Table;
 
 #[cfg(test)]
@@ -148,12 +148,10 @@ pub async fn upload(context: &Context, sealed: &Sealed, room: &mut Room) -> Resu
     let slices = slices.map_err(|e| Error::Unreadable(e.into()))?.map_err(Error::Unreadable)?;
     let spec = written_as(&table.spec, &slices);
     let schema = arrow_schema(&spec);
-    let mut batches: Vec<RecordBatch> = Vec::with_capacity(slices.len());
-    // One by one, so that a payload that had to be copied goes as soon as it is decoded.
-    for slice in slices {
-        let batch = payload::decode_as(&spec, &schema, slice.schema_version, slice.encoding, &slice.payload);
-        batches.push(batch.map_err(|source| Error::Payload { lsn: slice.lsn, source })?);
-    }
+    // A payload that had to be copied goes as soon as it is decoded.
+    let batches = Batches::new(spec.clone(), schema, slices);
+    let batches: Vec<RecordBatch> =
+        batches.collect::<Result<_, _>>().map_err(|e| Error::Payload { lsn: e.lsn, source: e.source })?;
     let sorted = encode::sorted(&spec, batches, generation.bucket)?;
     let attempt = context.sweep.attempt(table.id, &spec.name, context.store.node(), sealed);
     let uploading = Uploading { announce: Some(attempt), requests: context.requests.clone() };

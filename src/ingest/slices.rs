@@ -8,7 +8,7 @@ use penstock_store::{Bucket, SliceInput, TableId};
 
 use super::decode::Decoded;
 use super::reject::{Reject, RejectKind};
-use crate::schema::payload::{ENCODING_IPC, encode};
+use crate::schema::payload::encode_slice;
 use crate::schema::time::bucket_of;
 use crate::schema::{TableSpec, payload::PayloadError};
 
@@ -74,15 +74,16 @@ fn slice(
     rows: &RecordBatch,
     (min_time, max_time): (i64, i64),
 ) -> Result<SliceInput, Reject> {
+    let (encoding, payload) = encode_slice(rows).map_err(|e| unencodable(&e))?;
     Ok(SliceInput {
         table,
         schema_version: spec.schema_version,
-        encoding: ENCODING_IPC,
+        encoding,
         bucket,
         rows: u32::try_from(rows.num_rows()).map_err(|_| Reject::too_many_rows(u32::MAX as usize))?,
         min_time,
         max_time,
-        payload: encode(rows).map_err(|e| unencodable(&e))?,
+        payload,
     })
 }
 

@@ -1,9 +1,8 @@
 //! The unflushed rows of a pinned table as partitions of a scan. What a checkpoint has moved into a lane file is read part by part,
-//! off the query's threads; slices are decoded one at a time.
+//! off the query's threads; slices are decoded as the query asks for them.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
@@ -14,7 +13,7 @@ use futures::StreamExt;
 use penstock_store::{Bucket, GenerationView, Lsn, Part, Slice};
 
 use crate::schema::arrow::{arrow_schema, table_arrow_schema, with_partition};
-use crate::schema::payload;
+use crate::schema::payload::{self, Batches, Unreadable};
 use crate::schema::{TableName, TableSpec};
 
 /// One share of the slices.
@@ -90,12 +89,17 @@ impl PartitionStream for Share {
         let batches =
             parts.then(|(bucket, part)| async move { (bucket, read(part).await) }).flat_map(move |(bucket, slices)| {
                 let (spec, plain) = (Arc::clone(&spec), Arc::clone(&plain));
-                let slices = match slices {
-                    Ok(slices) => slices.into_iter().map(Ok).collect(),
-                    Err(error) => vec![Err(error)],
+                let (slices, failed) = match slices {
+                    Ok(slices) => (slices, None),
+                    Err(error) => (Vec::new(), Some(Err(error))),
                 };
-                let decode = move |slice: Result<Slice>| decode(&spec, &plain, bucket, &slice?);
-                futures::stream::iter(slices.into_iter().map(decode))
+                let table = spec.name.clone();
+                let unreadable = move |Unreadable { lsn, source }| {
+                    DataFusionError::External(Box::new(UnreadableRows { table: table.clone(), lsn, source }))
+                };
+                let batches = Batches::new((*spec).clone(), plain, slices)
+                    .map(move |batch| Ok(with_partition(&spec, &batch.map_err(&unreadable)?, bucket)));
+                futures::stream::iter(batches.chain(failed))
             });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
     }
@@ -114,16 +118,8 @@ async fn read(part: Part) -> Result<Vec<Slice>> {
 /// A slice in the log that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("rows of LSN {lsn} of {table} cannot be read: {source}")]
-struct Unreadable {
+struct UnreadableRows {
     table: TableName,
     lsn: Lsn,
     source: payload::PayloadError,
-}
-
-fn decode(spec: &TableSpec, plain: &SchemaRef, bucket: Bucket, slice: &Slice) -> Result<RecordBatch> {
-    let batch = payload::decode_as(spec, plain, slice.schema_version, slice.encoding, &slice.payload);
-    let batch = batch.map_err(|source| {
-        DataFusionError::External(Box::new(Unreadable { table: spec.name.clone(), lsn: slice.lsn, source }))
-    })?;
-    Ok(with_partition(spec, &batch, bucket))
 }

@@ -8,7 +8,7 @@
 //! - [`registry`]: the tables of this node, by name and by id;
 //! - [`arrow`]: the definition as an Arrow schema, with and without the derived `date` column;
 //! - [`time`]: the bucket an event time belongs to;
-//! - [`payload`]: the versioned bytes of a slice in the log;
+//! - [`payload`]: the versioned bytes of a slice in the log; [`packed`]: those of a slice of few rows;
 //! - [`ipc`]: reading Arrow IPC messages from untrusted bytes, for payloads and for requests.
 //!
 //! Absent here: decoding requests (`ingest`), Delta's own schema actions (`lake`).
@@ -16,6 +16,7 @@
 pub mod arrow;
 pub mod ipc;
 pub mod name;
+pub mod packed;
 pub mod payload;
 pub mod registry;
 pub mod spec;

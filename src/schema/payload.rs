@@ -6,6 +6,8 @@
 //! ```text
 //! 0xFFFFFFFF | header length: u32 LE | header (flatbuffer, padded to 8) | body (buffers, each padded to 8)
 //! ```
+//!
+//! Encoding 2 is for few rows: see [`packed`](super::packed).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +23,17 @@ use bytes::Bytes;
 use super::TableSpec;
 use super::arrow::arrow_schema;
 use super::ipc::{IpcError, IpcLimits, Message, Split, read_batch};
+use super::packed::{self, UnpackError, Unpacker};
+
+mod batches;
+
+pub use batches::{Batches, Unreadable};
 
 /// One Arrow IPC record batch message without its schema.
 pub const ENCODING_IPC: u8 = 1;
+
+/// A few rows, packed.
+pub const ENCODING_PACKED: u8 = 2;
 
 const ALIGNMENT: usize = 8;
 
@@ -36,6 +46,9 @@ pub enum PayloadError {
     /// The bytes are not what the encoding and the schema say.
     #[error("the payload of a slice is damaged or of another schema version: {0}")]
     Damaged(#[from] IpcError),
+    /// The same of packed rows.
+    #[error("the payload of a slice is damaged or of another schema version: {0}")]
+    Unpack(#[from] UnpackError),
     /// Acknowledged under a schema version that the definition at hand does not know.
     #[error("rows of schema version {version}, and the definition at hand is of version {newest}")]
     UnknownVersion {
@@ -47,6 +60,14 @@ pub enum PayloadError {
     /// The batch cannot be encoded, or not be brought to a newer schema version.
     #[error("rows cannot be encoded: {0}")]
     Encode(#[source] ArrowError),
+}
+
+/// Encodes rows in the encoding that suits their number, and says which.
+pub fn encode_slice(batch: &RecordBatch) -> Result<(u8, Bytes), PayloadError> {
+    match packed::pack(batch) {
+        Some(bytes) => Ok((ENCODING_PACKED, bytes.into())),
+        None => Ok((ENCODING_IPC, encode(batch)?)),
+    }
 }
 
 /// Encodes rows as [`ENCODING_IPC`].
@@ -70,10 +91,15 @@ fn encode_message(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 /// Decodes a payload of the given encoding and schema. Any bytes are safe to pass: what is damaged is an error.
 /// Buffers are shared with `payload` where they happen to be aligned.
 pub fn decode(encoding: u8, payload: &Bytes, schema: &SchemaRef) -> Result<RecordBatch, PayloadError> {
-    if encoding != ENCODING_IPC {
-        return Err(PayloadError::UnknownEncoding(encoding));
+    match encoding {
+        ENCODING_IPC => Ok(decode_message(payload, schema)?),
+        ENCODING_PACKED => {
+            let mut rows = Unpacker::new(schema)?;
+            rows.add(payload)?;
+            Ok(rows.finish()?)
+        }
+        _ => Err(PayloadError::UnknownEncoding(encoding)),
     }
-    Ok(decode_message(payload, schema)?)
 }
 
 /// Decodes a payload that was acknowledged under any schema version of a table, as rows of the definition: `schema` is its
@@ -88,12 +114,23 @@ pub fn decode_as(
     encoding: u8,
     payload: &Bytes,
 ) -> Result<RecordBatch, PayloadError> {
+    match definition_then(spec, version)? {
+        None => decode(encoding, payload, schema),
+        Some(then) => fill_up(decode(encoding, payload, &arrow_schema(&then))?, schema),
+    }
+}
+
+/// The definition as it was when the rows were acknowledged; none if it is still the same.
+fn definition_then(spec: &TableSpec, version: u32) -> Result<Option<TableSpec>, PayloadError> {
     let newest = spec.schema_version;
     if version == newest {
-        return decode(encoding, payload, schema);
+        return Ok(None);
     }
-    let then = spec.at(version).ok_or(PayloadError::UnknownVersion { version, newest })?;
-    let older = decode(encoding, payload, &arrow_schema(&then))?;
+    spec.at(version).map(Some).ok_or(PayloadError::UnknownVersion { version, newest })
+}
+
+/// Rows of an earlier version as rows of `schema`.
+fn fill_up(older: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, PayloadError> {
     let filled = schema.fields().iter().enumerate().map(|(at, field)| match older.columns().get(at) {
         Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
         Some(narrower) => cast(narrower, field.data_type()),

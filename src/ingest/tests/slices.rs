@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{ndjson, table};
 use crate::ingest::{Decoded, slices};
 use crate::schema::arrow::arrow_schema;
-use crate::schema::payload::{ENCODING_IPC, decode};
+use crate::schema::payload::{ENCODING_PACKED, decode};
 use crate::schema::{TableSpec, TimeUnit};
 
 const HOUR: i64 = 3_600_000_000;
@@ -18,7 +18,7 @@ fn rows(spec: &TableSpec, times: &[i64]) -> Decoded {
 }
 
 fn numbers(spec: &TableSpec, payload: &bytes::Bytes) -> Vec<i64> {
-    let batch = decode(ENCODING_IPC, payload, &arrow_schema(spec)).unwrap();
+    let batch = decode(ENCODING_PACKED, payload, &arrow_schema(spec)).unwrap();
     batch.column(1).as_primitive::<Int64Type>().values().to_vec()
 }
 
@@ -27,7 +27,7 @@ fn rows_of_one_bucket_are_one_slice() {
     let spec = TableSpec { schema_version: 4, ..table(Some(TimeUnit::Us), "n long") };
     let slices = slices(ID, &spec, rows(&spec, &[HOUR + 5, HOUR, 2 * HOUR - 1])).unwrap();
     let [slice] = slices.as_slice() else { panic!("{slices:?}") };
-    assert_eq!((slice.table, slice.schema_version, slice.encoding), (ID, 4, ENCODING_IPC));
+    assert_eq!((slice.table, slice.schema_version, slice.encoding), (ID, 4, ENCODING_PACKED));
     assert_eq!(slice.bucket, Bucket { start: HOUR, width: HOUR });
     assert_eq!((slice.rows, slice.min_time, slice.max_time), (3, HOUR, 2 * HOUR - 1));
     assert_eq!(numbers(&spec, &slice.payload), [0, 1, 2]);
@@ -59,7 +59,7 @@ fn nested_rows_survive_the_cut() {
     let decoded = ndjson(&spec, &body).unwrap();
     let whole = decoded.batch.clone();
     let slices = slices(ID, &spec, decoded).unwrap();
-    let first = decode(ENCODING_IPC, &slices[0].payload, &arrow_schema(&spec)).unwrap();
+    let first = decode(ENCODING_PACKED, &slices[0].payload, &arrow_schema(&spec)).unwrap();
     assert_eq!(first.num_rows(), 2);
     assert_eq!((first.slice(0, 1), first.slice(1, 1)), (whole.slice(0, 1), whole.slice(2, 1)));
 }

@@ -1,6 +1,7 @@
 mod arrow;
 mod kind;
 mod name;
+mod packed;
 mod payload;
 mod spec;
 mod time;
