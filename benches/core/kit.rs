@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use penstock_store::fs::RealFileSystem;
-use penstock_store::{Bucket, Define, Durations, Options, ShardStatus, SliceInput, Store, TableId};
+use penstock_store::{Bucket, Define, Distribution, Options, ShardStatus, SliceInput, Store, TableId};
 use rand::Rng;
 use uuid::Uuid;
 
@@ -155,13 +155,13 @@ pub fn sum(store: &Store, figure: fn(&ShardStatus) -> u64) -> u64 {
 }
 
 /// What each shard's owner did so far beside writing and syncing.
-pub fn bookkeeping(store: &Store) -> Vec<Durations> {
+pub fn bookkeeping(store: &Store) -> Vec<Distribution> {
     store.status().into_iter().map(|s| s.bookkeeping).collect()
 }
 
 /// The longest piece of that since then, as text.
-pub fn longest(store: &Store, since: &[Durations]) -> String {
-    let pieces = bookkeeping(store).into_iter().zip(since).map(|(now, then)| now.since(then).longest_within());
+pub fn longest(store: &Store, since: &[Distribution]) -> String {
+    let pieces = bookkeeping(store).into_iter().zip(since).map(|(now, then)| now.since(then).largest_within());
     match pieces.map(|longest| longest.unwrap_or(u64::MAX)).max() {
         Some(u64::MAX) => "over 500000 us".to_owned(),
         longest => format!("within {} us", longest.unwrap_or(0)),

@@ -33,13 +33,13 @@ pub fn run() {
         let (before, checkpoints) = (bookkeeping(&store), sum(&store, |s| s.checkpoints));
         let latencies = looked_at(&store, || open_loop(&store, RATE, pairs, &payload));
         let pieces: Vec<_> = bookkeeping(&store).into_iter().zip(&before).map(|(now, then)| now.since(then)).collect();
-        let longest = pieces.iter().map(|p| p.longest_within().unwrap_or(u64::MAX)).max().unwrap_or(0);
+        let longest = pieces.iter().map(|p| p.largest_within().unwrap_or(u64::MAX)).max().unwrap_or(0);
         println!(
             "{pairs:>8} pairs of {:>6} tables, {RATE:.0} appends/s: {} pieces of bookkeeping, the longest within {longest} us, {} over {STALL} us; \
              {} checkpoints; ack p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
             pairs / BUCKETS,
             pieces.iter().map(|p| p.counts.iter().sum::<u64>()).sum::<u64>(),
-            pieces.iter().map(|p| p.longer_than(STALL)).sum::<u64>(),
+            pieces.iter().map(|p| p.larger_than(STALL)).sum::<u64>(),
             sum(&store, |s| s.checkpoints) - checkpoints,
             quantile(&latencies, 0.5),
             quantile(&latencies, 0.99),

@@ -54,5 +54,5 @@ fn compare(kind: Callers, stores: &[(tempfile::TempDir, Arc<Store>, u64); 2], pa
 
 /// What the owners spent on syncs, on write calls, on staging, applying and answering.
 fn owner_micros(store: &Store) -> [u64; 3] {
-    [sum(store, |s| s.syncs.micros), sum(store, |s| s.write_micros), sum(store, |s| s.bookkeeping.micros)]
+    [sum(store, |s| s.syncs.sum), sum(store, |s| s.write_micros), sum(store, |s| s.bookkeeping.sum)]
 }

@@ -33,6 +33,7 @@ pub struct Admission {
 /// What was decided since the start.
 #[derive(Debug, Default)]
 struct Counts {
+    admitted: AtomicU64,
     delayed: AtomicU64,
     delayed_micros: AtomicU64,
     refused: DashMap<&'static str, u64>,
@@ -129,6 +130,21 @@ impl Admission {
         }
     }
 
+    /// The load as the fullest table and the fullest namespace see it, where `unflushed` bytes of the node wait for Delta.
+    pub fn fullest(&self, unflushed: u64) -> Usage {
+        let Observed { replay, drain_rate } = self.observed();
+        let mut usage = Usage { unflushed, in_flight: self.in_flight(), replay, drain_rate, ..Usage::default() };
+        for share in &self.tables {
+            let used = share.in_flight.load(Ordering::Relaxed).saturating_add(share.usage.bytes());
+            usage.table = usage.table.max(used);
+        }
+        for namespace in &self.namespaces {
+            let waiting = namespace.unflushed.load(Ordering::Relaxed).min(unflushed);
+            usage.namespace = usage.namespace.max(namespace.in_flight.load(Ordering::Relaxed).saturating_add(waiting));
+        }
+        usage
+    }
+
     /// Bytes under lease.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
@@ -144,6 +160,11 @@ impl Admission {
         let mut counts: Vec<_> = self.counts.refused.iter().map(|count| (*count.key(), *count)).collect();
         counts.sort_unstable();
         counts
+    }
+
+    /// Posts let in since the start, at once or after a delay.
+    pub fn admissions(&self) -> u64 {
+        self.counts.admitted.load(Ordering::Relaxed)
     }
 
     /// Posts delayed since the start, and for how long together.
@@ -164,6 +185,7 @@ impl Admission {
     ) -> Result<(Lease, Duration), Refusal> {
         let mut lease = Lease { admission: Arc::clone(self), share, bytes: 0 };
         let delay = lease.reserve(bytes, unflushed)?;
+        self.counts.admitted.fetch_add(1, Ordering::Relaxed);
         if delay > Duration::ZERO {
             self.counts.delayed.fetch_add(1, Ordering::Relaxed);
             let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);

@@ -19,9 +19,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Log bytes a second that a start is taken to replay before one has been measured here: below every measurement on slow machines.
-pub const UNMEASURED_REPLAY_RATE: u64 = 100 << 20;
-
 /// The `[admission]` settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -91,10 +88,9 @@ impl Options {
     }
 
     /// The limits in bytes, where a start reads so many bytes of log a second and takes so long for everything else.
-    pub fn limits(&self, replay_rate: Option<u64>, load: Duration) -> Limits {
+    pub fn limits(&self, replay_rate: u64, load: Duration) -> Limits {
         let max_unflushed = self.max_unflushed.as_u64();
         let part = |share: f64| (max_unflushed as f64 * share) as u64;
-        let rate = replay_rate.unwrap_or(UNMEASURED_REPLAY_RATE);
         // Even where loading alone takes the budget, something has to be let in, or no log could ever be checkpointed away.
         let seconds = self.replay_budget.saturating_sub(load).max(self.replay_budget / 10).as_secs_f64();
         Limits {
@@ -102,7 +98,7 @@ impl Options {
             max_in_flight: self.max_in_flight.as_u64(),
             table: part(self.table_share),
             namespace: part(self.namespace_share),
-            replay: (rate as f64 * seconds) as u64,
+            replay: (replay_rate as f64 * seconds) as u64,
             max_lag: Some(self.max_cursor_lag).filter(|lag| !lag.is_zero()),
         }
     }

@@ -95,13 +95,12 @@ fn relief_and_checkpoints_come_before_anybody_is_held_up() {
 #[test]
 fn budgets_become_bytes() {
     let options = Options { replay_budget: Duration::from_secs(10), ..Options::default() };
-    let limits = options.limits(Some(1_000), Duration::from_secs(2));
+    let limits = options.limits(1_000, Duration::from_secs(2));
     assert_eq!(limits.replay, 8_000);
     assert_eq!((limits.table, limits.namespace), (1 << 29, ((1_u64 << 30) as f64 * 0.8) as u64));
     assert_eq!(limits.max_lag, None);
     // Loading takes all of it: a tenth is left, or nothing could ever be written.
-    assert_eq!(options.limits(Some(1_000), Duration::from_secs(20)).replay, 1_000);
-    assert_eq!(options.limits(None, Duration::ZERO).replay, UNMEASURED_REPLAY_RATE * 10);
+    assert_eq!(options.limits(1_000, Duration::from_secs(20)).replay, 1_000);
 }
 
 #[test]
@@ -171,7 +170,12 @@ fn a_table_fills_its_own_share_and_nobody_elses() {
     assert_eq!(of(&second, 1).expect_err("should be refused").code(), "over_namespace_share");
     drop(of(&third, 300).expect("another namespace is not touched"));
     drop((full, beside));
-    drop(of(&first, 300).expect("should be given back"));
+    let usage = admission.fullest(70);
+    assert_eq!((usage.table, usage.namespace, usage.in_flight, usage.unflushed), (0, 0, 0, 70));
+    let some = of(&first, 300).expect("should be given back");
+    let usage = admission.fullest(70);
+    assert_eq!((usage.table, usage.namespace, usage.in_flight), (300, 300, 300));
+    drop(some);
     // The same share, however often it is asked for.
     assert!(Arc::ptr_eq(&first.expect("should be known"), &share(&admission, 1, "a").expect("should be known")));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::client::{Client, Flush, Recovery, ShardStatus, Status, Store, TableStatus};
+use super::client::{Basis, Client, Flush, Recovery, ShardStatus, Status, Store, TableStatus, Usage};
 use super::{Error, ServerArgs, show};
 
 const AFTER_HELP: &str = "\
@@ -77,10 +77,12 @@ pub(super) fn render(status: &Status) -> String {
             ("process", process(status)),
             ("unflushed", unflushed(status)),
             ("admission", admission(status)),
+            ("memory", memory(&status.usage)),
+            ("disk", disks(&status.usage)),
             ("flush", flush(&status.flush)),
             ("log", log(status)),
             ("lanes", lanes(&status.store.shards)),
-            ("restart", restart(&status.store)),
+            ("restart", restart(status)),
         ])
         .trim_fmt(),
         shards(&status.store.shards)
@@ -107,6 +109,13 @@ pub(super) fn render(status: &Status) -> String {
                 show::count(table.dead_rows)
             ));
         }
+        if let Some(error) = &table.log_care.last_error {
+            text.push_str(&format!(
+                "\n{}: the care of its Delta log failed, commits go on: {}\n",
+                show::plain(&table.table),
+                show::plain(error)
+            ));
+        }
         if let Some(error) = &table.last_error {
             text.push_str(&format!("\n{}: {}\n", show::plain(&table.table), show::plain(error)));
         }
@@ -128,7 +137,34 @@ fn process(status: &Status) -> String {
 
 fn unflushed(status: &Status) -> String {
     let store = &status.store;
-    format!("{} rows, {}", show::count(store.unflushed_rows), show::bytes(store.unflushed_bytes))
+    let lag =
+        status.usage.lag_seconds.map_or_else(String::new, |s| format!(", the oldest for {}", show::uptime(s as u64)));
+    let drain = match status.usage.drain_rate {
+        0 => String::new(),
+        rate => format!("; {}/s reach Delta", show::bytes(rate)),
+    };
+    format!("{} rows, {}{lag}{drain}", show::count(store.unflushed_rows), show::bytes(store.unflushed_bytes))
+}
+
+fn memory(usage: &Usage) -> String {
+    format!(
+        "{} of at most {} of posts being decoded; {} of at most {} being encoded",
+        show::bytes(usage.decode_bytes),
+        show::bytes(usage.decode_limit_bytes),
+        show::bytes(usage.encode_bytes),
+        show::bytes(usage.encode_limit_bytes)
+    )
+}
+
+fn disks(usage: &Usage) -> String {
+    let free = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), show::bytes);
+    let disks: Vec<String> = usage.disks.iter().map(|d| format!("{}: {} free", d.of, free(d.free_bytes))).collect();
+    format!(
+        "{} of log, {} of lane files; {}",
+        show::bytes(usage.retained_log_bytes),
+        show::bytes(usage.lane_bytes),
+        disks.join(", ")
+    )
 }
 
 fn admission(status: &Status) -> String {
@@ -180,8 +216,14 @@ fn lanes(shards: &[ShardStatus]) -> String {
     )
 }
 
-fn restart(store: &Store) -> String {
-    let about = store.replay_estimate_seconds.map_or_else(String::new, |s| format!(", about {s:.1} s"));
+fn restart(status: &Status) -> String {
+    let store: &Store = &status.store;
+    let basis = match (store.replay_rate, store.replay_rate_basis) {
+        (Some(rate), Basis::Measured) => format!(" at {}/s as measured", show::bytes(rate)),
+        (Some(rate), Basis::SelfTest) => format!(" at {}/s by a self-test", show::bytes(rate)),
+        _ => String::new(),
+    };
+    let about = store.replay_estimate_seconds.map_or_else(String::new, |s| format!(", about {s:.1} s{basis}"));
     let Recovery { records, log_bytes, millis, .. } = store.recovery;
     format!(
         "would read {} of log{about}; this start read {} with {} records in {:.1} s",
@@ -213,8 +255,18 @@ fn shards(shards: &[ShardStatus]) -> comfy_table::Table {
 }
 
 fn tables(tables: &[TableStatus]) -> comfy_table::Table {
-    let heads =
-        ["table", ">open", ">sealed", ">unflushed rows", ">bytes", ">lag", ">Delta version", ">committed", "state"];
+    let heads = [
+        "table",
+        ">open",
+        ">sealed",
+        ">unflushed rows",
+        ">bytes",
+        ">lag",
+        ">Delta version",
+        ">checkpoint",
+        ">committed",
+        "state",
+    ];
     let mut table = show::table(&heads);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
     let ago = |at: u64| format!("{} ago", show::uptime(now.saturating_sub(at) / 1_000_000));
@@ -227,6 +279,7 @@ fn tables(tables: &[TableStatus]) -> comfy_table::Table {
             show::bytes(row.unflushed_bytes),
             show::optional(row.lag_seconds.map(|lag| show::uptime(lag as u64))),
             show::optional(row.delta_version),
+            show::optional(row.log_care.checkpoint),
             show::optional(row.committed_at.map(ago)),
             state(row),
         ]);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::Value;
 
-use super::client::{Client, Patch, Source, Tuned, Tuning};
+use super::client::{Bind, Client, Explanation, Finding, Patch, Source, Tuned, Tuning, words};
 use super::{Error, ServerArgs, show};
 
 const AFTER_HELP: &str = "\
@@ -14,6 +14,7 @@ Examples:
   penstock tune flush.parallelism=16 admission.replay_budget=20s    change two settings at once
   penstock tune --persist flush.max_age=30s                         and have them at later starts, too
   penstock tune --persist --reset flush.max_age                     as the configuration file has it again
+  penstock tune --explain                                           what binds now, and which setting would help
 
 A set is checked as a whole: with one value that cannot be, nothing changes. Without --persist a change is forgotten by
 the next start, and by SIGHUP, which has the server read its configuration file again.";
@@ -31,6 +32,9 @@ pub struct TuneArgs {
     /// Takes changes of this setting back (repeatable)
     #[arg(long, value_name = "KEY")]
     reset: Vec<String>,
+    /// Say what binds now, from what was measured in the last seconds, and what the next setting would change
+    #[arg(long, conflicts_with_all = ["settings", "reset", "persist"])]
+    explain: bool,
     /// Print the server's answer as JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +50,10 @@ pub async fn run(args: &TuneArgs) -> Result<(), Error> {
         set: values.chain(args.reset.iter().map(|key| (key.trim().to_owned(), Value::Null))).collect(),
         persist: args.persist,
     };
-    let text = if patch.set.is_empty() {
+    let text = if args.explain {
+        let explanation = client.explain().await?;
+        if args.json { json(&explanation) } else { render_explanation(&explanation) }
+    } else if patch.set.is_empty() {
         let tuning = client.tuning().await?;
         if args.json { json(&tuning) } else { render(&tuning) }
     } else {
@@ -93,6 +100,31 @@ pub(super) fn render_change(tuned: &Tuned) -> String {
     text
 }
 
+/// What binds, for people.
+pub(super) fn render_explanation(explanation: &Explanation) -> String {
+    let side = |what: &str, finding: &Finding| {
+        let mut text = format!("{what} {}\n  {}\n", show::plain(words(finding.binds)), show::plain(&finding.because));
+        if let Some(next) = &finding.next {
+            let how = if next.live { "penstock tune" } else { "takes a restart" };
+            let (key, from, to) = (show::plain(&next.key), show::plain(&next.from), show::plain(&next.to));
+            text.push_str(&format!("  next: {key} from {from} to {to} ({how}): {}\n", show::plain(&next.effect)));
+        } else if finding.binds != Bind::Nothing {
+            text.push_str("  no setting changes that\n");
+        }
+        text
+    };
+    let m = &explanation.measured;
+    format!(
+        "{}\n{}\nmeasured over {:.0} s: {} records/s and {}/s acknowledged, {}/s into Delta\n",
+        side("acks are bound by", &explanation.acks),
+        side("the flush is bound by", &explanation.flush),
+        m.seconds,
+        show::rate(m.records_per_second),
+        show::bytes(m.bytes_per_second as u64),
+        show::bytes(m.drained_per_second as u64)
+    )
+}
+
 fn value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), show::plain)
 }
@@ -107,3 +139,6 @@ fn by(source: Source) -> &'static str {
         Source::Running => "change",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,15 @@
 //! The figures of one moment under their metrics' names.
 
-use penstock_store::histogram::BOUNDS_MICROS;
-use penstock_store::{Durations, ShardStatus};
+use std::ops::RangeInclusive;
+
+use penstock_store::histogram::BOUNDS;
+use penstock_store::{Distribution, PHASES, ShardStatus};
 
 use super::Engine;
-use super::status::{Status, Table};
+use super::status::{Basis, Status, Table};
 use crate::admission::{Admission, Refusal};
+use crate::flush;
+use crate::lake::Calls;
 use crate::telemetry::metrics::{self as names, Metric, Scrape, Value};
 
 /// Tables that have series of their own. The others are summed up: a scrape must not grow with the number of tables.
@@ -23,6 +27,7 @@ impl Engine {
         for status in self.store.status() {
             shard(&mut scrape, &status);
         }
+        flush(&mut scrape, &status, &self.flusher.figures(), &self.lake.calls());
         tables(&mut scrape, status.tables);
         scrape.into_text()
     }
@@ -38,12 +43,15 @@ fn node(scrape: &mut Scrape, status: &Status) {
     scrape.add(names::UNFLUSHED_ROWS, &[], store.unflushed_rows);
     scrape.add(names::UNFLUSHED_BYTES, &[], store.unflushed_bytes);
     scrape.add(names::RECOVERY, &[], store.recovery.millis as f64 / 1000.0);
-    // Before anything was measured there is no estimate, and none is made up.
-    if let Some(rate) = store.replay_rate {
-        scrape.add(names::REPLAY_RATE, &[], rate);
-    }
-    if let Some(estimate) = store.replay_estimate_seconds {
-        scrape.add(names::REPLAY_ESTIMATE, &[], estimate);
+    scrape.add(names::REPLAY_RATE, &[], store.replay_rate.unwrap_or_default());
+    scrape.add(names::REPLAY_MEASURED, &[], store.replay_rate_basis == Basis::Measured);
+    scrape.add(names::REPLAY_ESTIMATE, &[], status.usage.replay_estimate_seconds);
+    scrape.add(names::LAG, &[], status.usage.lag_seconds.unwrap_or_default());
+    scrape.add(names::IN_FLIGHT_LIMIT, &[], status.usage.decode_limit_bytes);
+    for disk in &status.usage.disks {
+        if let Some(free) = disk.free_bytes {
+            scrape.add(names::DISK_FREE, &[&disk.of], free);
+        }
     }
     scrape.add(names::ADMISSION_LIMIT, &[], status.admission.limit_bytes);
     scrape.add(names::IN_FLIGHT, &[], status.admission.in_flight_bytes);
@@ -53,6 +61,7 @@ fn node(scrape: &mut Scrape, status: &Status) {
 }
 
 fn decisions(scrape: &mut Scrape, admission: &Admission) {
+    scrape.add(names::ADMISSIONS, &[], admission.admissions());
     scrape.add(names::DELAY_SECONDS, &[], admission.delays().1.as_secs_f64());
     let counts = admission.refusals_by_reason();
     for reason in Refusal::CODES {
@@ -64,14 +73,18 @@ fn decisions(scrape: &mut Scrape, admission: &Admission) {
 fn shard(scrape: &mut Scrape, status: &ShardStatus) {
     let number = status.shard.to_string();
     let labels = [number.as_str()];
-    let figures: [(Metric, Value); 15] = [
+    for (phase, durations) in PHASES.iter().zip(&status.phases) {
+        scrape.add(names::CHECKPOINT_PHASES, &[&number, phase], histogram(durations, SECONDS));
+    }
+    let figures: [(Metric, Value); 16] = [
         (names::LOG_RECORDS, status.records.into()),
         (names::LOG_GROUPS, status.groups.into()),
         (names::LOG_PAYLOAD, status.payload_bytes.into()),
         (names::LOG_WRITTEN, status.written_bytes.into()),
         (names::LOG_WRITE, seconds(status.write_micros).into()),
-        (names::LOG_SYNC, histogram(&status.syncs)),
-        (names::LOG_BOOKKEEPING, histogram(&status.bookkeeping)),
+        (names::LOG_SYNC, histogram(&status.syncs, MOMENTS)),
+        (names::LOG_GROUP_RECORDS, histogram(&status.group_records, RECORDS)),
+        (names::LOG_BOOKKEEPING, histogram(&status.bookkeeping, MOMENTS)),
         (names::LOG_RETAINED, status.retained_bytes.into()),
         (names::LOG_REPLAY, status.replay_bytes().into()),
         (names::LOG_STOPPED, status.poisoned.is_some().into()),
@@ -84,6 +97,37 @@ fn shard(scrape: &mut Scrape, status: &ShardStatus) {
     for (metric, value) in figures {
         scrape.add(metric, &labels, value);
     }
+}
+
+fn flush(scrape: &mut Scrape, status: &Status, figures: &flush::Figures, lake: &Calls) {
+    let durations = [
+        (names::SEAL, &figures.seals),
+        (names::ENCODE, &figures.encodes),
+        (names::UPLOAD, &lake.uploads),
+        (names::COMMIT, &figures.commits),
+        (names::CONFIRM, &figures.confirms),
+    ];
+    for (metric, durations) in durations {
+        scrape.add(metric, &[], histogram(durations, SECONDS));
+    }
+    for (reason, count) in &figures.sealed {
+        scrape.add(names::SEALS, &[reason], *count);
+    }
+    for (step, count) in &figures.failures {
+        scrape.add(names::FAILURES, &[step], *count);
+    }
+    scrape.add(names::RETRIES, &["upload"], lake.upload_retries);
+    scrape.add(names::RETRIES, &["commit"], lake.commit_retries);
+    scrape.add(names::CONFLICTS, &[], lake.conflicts);
+    scrape.add(names::UPLOADED, &[], figures.uploads);
+    scrape.add(names::UPLOADED_BYTES, &[], figures.uploaded_bytes);
+    scrape.add(names::PARALLELISM, &[], status.flush.parallelism as u64);
+    scrape.add(names::ENCODING, &[], status.usage.encode_bytes);
+    scrape.add(names::ENCODING_LIMIT, &[], status.usage.encode_limit_bytes);
+    scrape.add(names::HELD, &["parallelism"], figures.held_by_parallelism.as_secs_f64());
+    scrape.add(names::HELD, &["memory"], figures.held_by_memory.as_secs_f64());
+    scrape.add(names::OPEN_UPLOADS, &[], status.flush.open_uploads);
+    scrape.add(names::ORPHANS, &[], status.flush.orphans_removed);
 }
 
 fn tables(scrape: &mut Scrape, mut tables: Vec<Table>) {
@@ -100,6 +144,7 @@ fn tables(scrape: &mut Scrape, mut tables: Vec<Table>) {
             unflushed_bytes: sum(|t| t.unflushed_bytes),
             open_generations: sum(|t| t.open_generations),
             sealed_generations: sum(|t| t.sealed_generations),
+            lag_seconds: rest.iter().filter_map(|t| t.lag_seconds).reduce(f64::max),
             ..Table::default()
         });
     }
@@ -109,6 +154,12 @@ fn tables(scrape: &mut Scrape, mut tables: Vec<Table>) {
         scrape.add(names::TABLE_BYTES, &labels, table.unflushed_bytes);
         scrape.add(names::TABLE_OPEN, &labels, table.open_generations);
         scrape.add(names::TABLE_SEALED, &labels, table.sealed_generations);
+        scrape.add(names::TABLE_LAG, &labels, table.lag_seconds.unwrap_or_default());
+        if table.table != OTHER {
+            // Who is among the others changes, and a sum of counters must not fall.
+            scrape.add(names::TABLE_COMMITS, &labels, table.commits);
+            scrape.add(names::TABLE_FAILURES, &labels, table.failures);
+        }
         if let Some(version) = table.delta_version {
             scrape.add(names::TABLE_VERSION, &labels, version);
         }
@@ -119,10 +170,31 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-fn histogram(durations: &Durations) -> Value {
-    let buckets = BOUNDS_MICROS.iter().zip(durations.counts).map(|(bound, count)| (seconds(*bound), count)).collect();
-    let beyond = durations.counts.last().copied().unwrap_or(0);
-    Value::Histogram { buckets, beyond, sum: seconds(durations.micros) }
+/// Which bounds of a distribution are shown, and how many of its units make one of the metric's.
+#[derive(Debug, Clone)]
+struct Scale {
+    bounds: RangeInclusive<u64>,
+    unit: f64,
+}
+
+/// 10 us to 5 s.
+const MOMENTS: Scale = Scale { bounds: 10..=5_000_000, unit: 1e6 };
+/// 1 ms to 100 s.
+const SECONDS: Scale = Scale { bounds: 1_000..=100_000_000, unit: 1e6 };
+const RECORDS: Scale = Scale { bounds: 1..=10_000, unit: 1.0 };
+
+fn histogram(counted: &Distribution, scale: Scale) -> Value {
+    let mut below = 0;
+    let mut buckets = Vec::with_capacity(BOUNDS.len());
+    for (bound, count) in BOUNDS.iter().zip(counted.counts) {
+        // What is smaller than the smallest bound is within it.
+        below += count;
+        if scale.bounds.contains(bound) {
+            buckets.push((*bound as f64 / scale.unit, std::mem::take(&mut below)));
+        }
+    }
+    let beyond = below + counted.counts.last().copied().unwrap_or(0);
+    Value::Histogram { buckets, beyond, sum: counted.sum as f64 / scale.unit }
 }
 
 #[cfg(test)]

@@ -9,17 +9,21 @@
 //! - [`history`]: notes commits in the catalog;
 //! - [`journal`]: keeps uploads that are in no commit yet in the catalog;
 //! - `pressure`: measures for admission, and checkpoints early where it asks for it;
-//! - [`tuning`]: settings that change while it runs;
+//! - [`tuning`]: settings that change while it runs; [`explain`]: which of them would help now, from what is `measure`d;
+//! - `replay_rate`: what is known of how fast a log is replayed;
 //! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus;
 //! - [`doctor`]: a lake examined without an engine.
 
 pub mod doctor;
+pub mod explain;
 mod history;
 mod journal;
+mod measure;
 mod metrics;
 mod pressure;
 mod proving;
 mod reconcile;
+mod replay_rate;
 pub mod status;
 pub mod tuning;
 
@@ -42,6 +46,8 @@ use crate::query::{self, Sql};
 use crate::schema::TableName;
 use crate::schema::registry::{Registry, Table};
 use journal::UploadJournal;
+use measure::Notes;
+use replay_rate::ReplayRate;
 
 pub use crate::flush::Decision;
 
@@ -83,7 +89,9 @@ pub struct Engine {
     catalog: Catalog,
     lake: Arc<Lake>,
     registry: Arc<Registry>,
+    replay_rate: ReplayRate,
     admission: Arc<Admission>,
+    notes: parking_lot::Mutex<Notes>,
     eyes: Eyes,
     ingest: Ingest,
     flusher: Flusher,
@@ -140,7 +148,8 @@ impl Engine {
         let lake = Arc::new(Lake::open(&config.lake, &config.data_dir)?);
         let ingest = Ingest::new(Arc::clone(&store), Arc::clone(&registry), catalog.clone(), config.ingest.clone());
         reconcile::reconcile(&store, &catalog, &registry, &ingest).await?;
-        let admission = Admission::new(limits(&store, &config));
+        let replay_rate = replay_rate::find(&store, config.store.shards).await;
+        let admission = Admission::new(limits(&store, replay_rate, &config));
         let (stopping, stopped) = watch::channel(false);
         let pressure = pressure::watch(&store, &admission, stopped);
         let (flushed, heard) = mpsc::unbounded_channel();
@@ -158,14 +167,16 @@ impl Engine {
         let proving = tokio::spawn(proving::prove(Arc::clone(&lake)));
         let started = Instant::now();
         let eyes = Eyes { stopping, pressure };
-        Ok(Arc::new(Self {
+        let engine = Arc::new(Self {
             config,
             layers: parking_lot::Mutex::new(layers),
             store,
             catalog,
             lake,
             registry,
+            replay_rate,
             admission,
+            notes: parking_lot::Mutex::default(),
             eyes,
             ingest,
             flusher,
@@ -173,7 +184,9 @@ impl Engine {
             proving,
             sql,
             started,
-        }))
+        });
+        measure::watch(&engine);
+        Ok(engine)
     }
 
     /// The settings as of the start.
@@ -182,7 +195,7 @@ impl Engine {
     }
 
     fn limits(&self, config: &Config) -> admission::policy::Limits {
-        limits(&self.store, config)
+        limits(&self.store, self.replay_rate, config)
     }
 
     /// Takes posts and declarations.
@@ -318,9 +331,9 @@ async fn open_store(config: &Config, progress: Arc<Progress>) -> Result<Arc<Stor
 }
 
 /// The limits that the settings amount to, on this node.
-fn limits(store: &Store, config: &Config) -> admission::policy::Limits {
+fn limits(store: &Store, replay_rate: ReplayRate, config: &Config) -> admission::policy::Limits {
     let load = Duration::from_micros(store.recovery().load_micros);
-    config.admission.limits(store.replay_rate(), load)
+    config.admission.limits(replay_rate.bytes_per_second, load)
 }
 
 fn relief(store: &Arc<Store>, admission: &Arc<Admission>) -> impl Fn() -> u64 + Send + Sync + 'static {

@@ -8,7 +8,9 @@ use penstock_store::{CheckpointReport, Report, ShardStatus};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
+pub use super::replay_rate::Basis;
 use crate::flush::MAX_AT_LAKE;
+use crate::lake;
 
 /// Answer to `GET /v1/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +41,9 @@ pub struct Status {
     /// The way to Delta.
     #[serde(default)]
     pub flush: Flush,
+    /// What of the budgets is in use, and what there is.
+    #[serde(default)]
+    pub usage: Usage,
     /// Each table's backlog, by name.
     pub tables: Vec<Table>,
 }
@@ -74,9 +79,13 @@ pub struct Store {
     /// Log bytes that a restart would read.
     #[serde(default)]
     pub replay_bytes: u64,
-    /// Log bytes a second that recent starts have read, the slowest of them; none before the first one that had enough to read.
+    /// Log bytes a second that recent starts have read, the slowest of them; before the first that had enough to read, what a test at
+    /// this start found.
     #[serde(default)]
     pub replay_rate: Option<u64>,
+    /// How that rate is known.
+    #[serde(default)]
+    pub replay_rate_basis: Basis,
     /// Seconds that a restart would take for them, at that rate.
     #[serde(default)]
     pub replay_estimate_seconds: Option<f64>,
@@ -177,6 +186,83 @@ pub struct Flush {
     pub orphans_removed: u64,
 }
 
+/// What of the budgets is in use, and what there is: sums over the tables and logs of the same look.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Cursor lag: payload bytes that are acknowledged and not in Delta.
+    pub unflushed_bytes: u64,
+    /// Rows of them.
+    pub unflushed_rows: u64,
+    /// Seconds that the oldest of them has waited; none if there are none.
+    pub lag_seconds: Option<f64>,
+    /// Bytes of posts that are received, decoded or queued: the larger of the body and its rows as the log has them.
+    pub decode_bytes: u64,
+    /// `admission.max_in_flight`.
+    pub decode_limit_bytes: u64,
+    /// Payload bytes of generations that are encoded and uploaded. Encoding takes up to three times as much memory.
+    pub encode_bytes: u64,
+    /// `flush.memory`.
+    pub encode_limit_bytes: u64,
+    /// Log bytes on disk.
+    pub retained_log_bytes: u64,
+    /// Lane files, bytes.
+    pub lane_bytes: u64,
+    /// Bytes in them of rows that are not in Delta.
+    pub lane_live_bytes: u64,
+    /// Log bytes that a restart would read.
+    pub replay_bytes: u64,
+    /// Seconds that this would take.
+    pub replay_estimate_seconds: f64,
+    /// Payload bytes that reach Delta a second, as last measured; 0 if none do.
+    pub drain_rate: u64,
+    /// The same figures of each namespace that has rows waiting, by name.
+    pub namespaces: Vec<NamespaceUsage>,
+    /// The file systems of the data directory and of the lanes.
+    pub disks: Vec<Disk>,
+}
+
+/// What of a namespace waits for Delta.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamespaceUsage {
+    pub namespace: String,
+    pub unflushed_bytes: u64,
+    pub unflushed_rows: u64,
+    pub lag_seconds: Option<f64>,
+}
+
+/// Where there is room.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// The directory.
+    pub path: String,
+    /// `data`, or `lane-0` and so on.
+    pub of: String,
+    /// Bytes that may still be used there; none if the system does not say.
+    pub free_bytes: Option<u64>,
+}
+
+/// How a table's Delta log is cared for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogCare {
+    /// The newest checkpoint of it that this start has written.
+    pub checkpoint: Option<u64>,
+    /// Log files that were removed behind checkpoints.
+    pub removed: u64,
+    /// Why the last try failed. Commits go on all the same.
+    pub last_error: Option<String>,
+}
+
+impl From<lake::LogCare> for LogCare {
+    fn from(care: lake::LogCare) -> Self {
+        let lake::LogCare { checkpoint, removed, last_error } = care;
+        Self { checkpoint, removed, last_error }
+    }
+}
+
 /// One table's backlog.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Table {
@@ -218,6 +304,15 @@ pub struct Table {
     /// When the last commit of this start was made, microseconds since the epoch.
     #[serde(default)]
     pub committed_at: Option<u64>,
+    /// Commits since the start.
+    #[serde(default)]
+    pub commits: u64,
+    /// Attempts to flush that failed since the start.
+    #[serde(default)]
+    pub failures: u64,
+    /// The care of its Delta log.
+    #[serde(default)]
+    pub log_care: LogCare,
     /// Generations that could not be written and went to the dead letters since the start.
     #[serde(default)]
     pub dead_generations: u64,
@@ -301,6 +396,8 @@ impl Engine {
     /// The figures now.
     pub fn status(&self) -> Status {
         let reason = self.unready();
+        let (tables, shards) = (self.table_figures(), self.store.status());
+        let usage = self.usage(&tables, &shards);
         Status {
             node: self.store.node().to_string(),
             incarnation: self.store.incarnation().to_string(),
@@ -311,7 +408,7 @@ impl Engine {
             lake_url: self.lake.url().to_string(),
             lake_problem: self.lake.problem(),
             process: process(),
-            store: self.store_figures(),
+            store: self.store_figures(&usage, shards),
             admission: Admission {
                 limit_bytes: self.admission.limits().max_unflushed,
                 in_flight_bytes: self.admission.in_flight(),
@@ -321,7 +418,8 @@ impl Engine {
                 drain_rate: self.admission.observed().drain_rate,
             },
             flush: self.flush_figures(),
-            tables: self.table_figures(),
+            usage,
+            tables,
         }
     }
 
@@ -340,22 +438,66 @@ impl Engine {
         }
     }
 
-    fn store_figures(&self) -> Store {
-        let shards = self.store.status();
+    fn usage(&self, tables: &[Table], shards: &[ShardStatus]) -> Usage {
+        let of_logs = |figure: fn(&ShardStatus) -> u64| shards.iter().map(figure).sum::<u64>();
+        let (limits, observed) = (self.admission.limits(), self.admission.observed());
+        let replay_bytes = of_logs(ShardStatus::replay_bytes);
+        let mut usage = Usage {
+            decode_bytes: self.admission.in_flight(),
+            decode_limit_bytes: limits.max_in_flight,
+            encode_bytes: self.flusher.encoding_bytes(),
+            encode_limit_bytes: self.layers.lock().config().flush.memory.as_u64(),
+            retained_log_bytes: of_logs(|s| s.retained_bytes),
+            lane_bytes: of_logs(|s| s.lane_bytes),
+            lane_live_bytes: of_logs(|s| s.lane_live_bytes),
+            replay_bytes,
+            replay_estimate_seconds: replay_bytes as f64 / self.replay_rate.bytes_per_second.max(1) as f64,
+            drain_rate: observed.drain_rate,
+            disks: self.disks(),
+            ..Usage::default()
+        };
+        let older = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        let mut namespaces: BTreeMap<&str, NamespaceUsage> = BTreeMap::new();
+        for table in tables.iter().filter(|table| table.unflushed_rows > 0) {
+            usage.unflushed_bytes += table.unflushed_bytes;
+            usage.unflushed_rows += table.unflushed_rows;
+            usage.lag_seconds = older(usage.lag_seconds, table.lag_seconds);
+            let name = table.table.split_once('.').map_or("", |(namespace, _)| namespace);
+            let of = namespaces.entry(name).or_default();
+            of.unflushed_bytes += table.unflushed_bytes;
+            of.unflushed_rows += table.unflushed_rows;
+            of.lag_seconds = older(of.lag_seconds, table.lag_seconds);
+        }
+        let named = |(name, of): (&str, NamespaceUsage)| NamespaceUsage { namespace: name.to_owned(), ..of };
+        usage.namespaces = namespaces.into_iter().map(named).collect();
+        usage
+    }
+
+    fn disks(&self) -> Vec<Disk> {
+        let lanes = self.store.lane_dirs().into_iter().enumerate().map(|(n, dir)| (format!("lane-{n}"), dir));
+        let all = std::iter::once(("data".to_owned(), self.config.data_dir.clone())).chain(lanes);
+        let disk = |(of, path): (String, std::path::PathBuf)| Disk {
+            of,
+            free_bytes: self.store.free_bytes(&path),
+            path: path.display().to_string(),
+        };
+        all.map(disk).collect()
+    }
+
+    fn store_figures(&self, usage: &Usage, shards: Vec<ShardStatus>) -> Store {
         let sum = |figure: fn(&ShardStatus) -> u64| shards.iter().map(figure).sum();
-        let replay_bytes: u64 = sum(ShardStatus::replay_bytes);
-        let replay_rate = self.store.replay_rate();
         Store {
             records: sum(|s| s.records),
             groups: sum(|s| s.groups),
             syncs: sum(|s| s.groups),
             payload_bytes: sum(|s| s.payload_bytes),
             written_bytes: sum(|s| s.written_bytes),
-            unflushed_bytes: sum(|s| s.unflushed_bytes),
-            unflushed_rows: sum(|s| s.unflushed_rows),
-            replay_bytes,
-            replay_rate,
-            replay_estimate_seconds: replay_rate.map(|rate| replay_bytes as f64 / rate.max(1) as f64),
+            unflushed_bytes: usage.unflushed_bytes,
+            unflushed_rows: usage.unflushed_rows,
+            replay_bytes: usage.replay_bytes,
+            replay_rate: Some(self.replay_rate.bytes_per_second),
+            replay_rate_basis: self.replay_rate.basis,
+            replay_estimate_seconds: Some(usage.replay_estimate_seconds),
             recovery: self.store.recovery().into(),
             shards: shards.into_iter().map(Shard::from).collect(),
         }
@@ -366,7 +508,8 @@ impl Engine {
         let mut figures: BTreeMap<_, Table> = BTreeMap::new();
         for table in self.registry.all() {
             let progress = self.flusher.progress(table.id);
-            let delta_version = self.lake_table(&table).published().max(progress.version);
+            let lake_table = self.lake_table(&table);
+            let delta_version = lake_table.published().max(progress.version);
             let since_epoch = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok()?.as_micros().try_into().ok();
             let left = |until: Instant| until.saturating_duration_since(now);
             let figure = Table {
@@ -380,6 +523,9 @@ impl Engine {
                 committing: progress.committing,
                 paused_seconds: progress.paused_until.map(left).filter(|l| !l.is_zero()).map(|l| l.as_secs_f64()),
                 committed_at: progress.committed_at.and_then(since_epoch),
+                commits: progress.commits,
+                failures: progress.failures,
+                log_care: lake_table.log_care().into(),
                 dead_generations: progress.dead_generations,
                 dead_rows: progress.dead_rows,
                 ..Table::default()

@@ -4,7 +4,8 @@
 //!
 //! - [`policy`]: when a bucket is sealed; a pure function; [`cadence`]: how often a table's are;
 //! - [`scheduler`]: one task that looks at the store, asks the policy, starts jobs, and owns all their state;
-//! - [`ring`]: whose turn it is; [`permits`]: how much may go on at once; [`progress`]: what others see of it;
+//! - [`ring`]: whose turn it is; [`permits`]: how much may go on at once; [`progress`]: what others see of it; [`figures`]: what it has
+//!   done;
 //! - [`table`]: one table's queue: strictly in seal order, consecutive ready generations in one commit;
 //! - [`job`]: the jobs themselves: resolve, upload, commit, confirm;
 //! - [`doubt`]: whether the data directory is an older copy; a pure function;
@@ -18,6 +19,7 @@ mod cadence;
 mod dead;
 mod doubt;
 pub mod encode;
+mod figures;
 mod job;
 pub mod journal;
 mod permits;
@@ -45,7 +47,8 @@ use crate::schema::registry::Registry;
 
 pub use cadence::Load;
 pub use doubt::Decision;
-pub use progress::TableProgress;
+pub use figures::Figures;
+pub use progress::{TableProgress, Waiting};
 pub use scheduler::MAX_AT_LAKE;
 pub use sweep::Figures as Orphans;
 
@@ -373,6 +376,16 @@ impl Flusher {
     /// Payload bytes that are being encoded and uploaded.
     pub fn encoding_bytes(&self) -> u64 {
         self.shared.memory.used()
+    }
+
+    /// What was done since the start, over all tables.
+    pub fn figures(&self) -> Figures {
+        self.shared.tally.read(std::time::Instant::now())
+    }
+
+    /// Sealed generations of all tables, by what they wait for.
+    pub fn waiting(&self) -> Waiting {
+        self.shared.tables.iter().fold(Waiting::default(), |sum, table| sum + Waiting::of(&table))
     }
 
     /// What flushing costs, over all tables.

@@ -31,6 +31,12 @@ pub enum Reason {
     Pressure,
 }
 
+impl Reason {
+    /// All of them, with a word for each.
+    pub const ALL: [(Self, &'static str); 4] =
+        [(Self::Window, "window"), (Self::Size, "size"), (Self::Age, "age"), (Self::Pressure, "pressure")];
+}
+
 /// Under pressure, a generation below both of these stays open: sealing it would make a tiny file and free next to nothing.
 const PRESSURE_MIN_BYTES: u64 = 256 << 10;
 const PRESSURE_MIN_AGE: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Decision;
 use super::cadence::Load;
+use super::figures::Tally;
 use super::permits::Memory;
 
 /// How far one table is, for people.
@@ -34,6 +35,10 @@ pub struct TableProgress {
     pub committing: bool,
     /// The table waits after a failure, until then.
     pub paused_until: Option<Instant>,
+    /// Commits since the start.
+    pub commits: u64,
+    /// Failures since the start, of any step.
+    pub failures: u64,
     /// Why the last attempt failed; none once one succeeds.
     pub last_error: Option<String>,
     /// Generations that went to the dead letters since the start.
@@ -42,12 +47,41 @@ pub struct TableProgress {
     pub dead_rows: u64,
 }
 
+/// Sealed generations by what they wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    pub to_upload: u64,
+    /// Being encoded or uploaded.
+    pub uploading: u64,
+    pub to_commit: u64,
+}
+
+impl Waiting {
+    /// Of one table.
+    pub fn of(table: &TableProgress) -> Self {
+        Self { to_upload: table.waiting, uploading: table.uploading, to_commit: table.ready }
+    }
+}
+
+impl std::ops::Add for Waiting {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            to_upload: self.to_upload + other.to_upload,
+            uploading: self.uploading + other.uploading,
+            to_commit: self.to_commit + other.to_commit,
+        }
+    }
+}
+
 /// Shared by the scheduler and its handle.
 #[derive(Debug)]
 pub struct Shared {
     pub tables: DashMap<TableId, TableProgress>,
     /// What all tables together cost, as last measured.
     pub load: Mutex<Load>,
+    pub tally: Arc<Tally>,
     /// Tables that are to be flushed now, also where they wait after a failure.
     demanded: Mutex<HashSet<TableId>>,
     /// What is to become of rows that are in doubt, until the table was asked.
@@ -67,8 +101,8 @@ impl Shared {
     pub fn new() -> Self {
         let (tables, load, demanded, decisions, nudge, recorded) = Default::default();
         let (room, stop) = (Arc::new(Notify::new()), watch::Sender::new(false));
-        let memory = Memory::new(Arc::clone(&room));
-        Self { tables, load, demanded, decisions, nudge, room, memory, recorded, stop }
+        let (memory, tally) = (Memory::new(Arc::clone(&room)), Arc::default());
+        Self { tables, load, tally, demanded, decisions, nudge, room, memory, recorded, stop }
     }
 
     /// Asks for these tables to be flushed now.

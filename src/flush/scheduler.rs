@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::cadence::Cadence;
 use super::dead::Fault;
+use super::figures::{Held, Step, busy};
 use super::permits::{Memory, Room, Slot, Slots};
 use super::progress::Shared;
 use super::ring::Ring;
@@ -185,14 +186,17 @@ impl Scheduler {
         }
         let options = self.context.options.get();
         let parallelism = options.parallelism.max(1);
+        let mut held = None;
         while let Some(table) = self.upload_turns.pop() {
             let Some(bytes) = self.queues.get(&table).and_then(|queue| queue.to_upload(now)) else { continue };
             let Some(slot) = self.uploads.take(parallelism, parallelism * 2, now) else {
+                held = Some(Held::Parallelism);
                 self.upload_turns.push_front(table);
                 break;
             };
             // A large one waits at the front until there is room for it: small ones would pass it by for ever.
             let Some(room) = self.memory.take(bytes, options.memory.as_u64()) else {
+                held = Some(Held::Memory);
                 self.uploads.give(slot);
                 self.upload_turns.push_front(table);
                 break;
@@ -200,6 +204,7 @@ impl Scheduler {
             self.start_upload(table, slot, room, now);
             self.upload_turns.push(table);
         }
+        self.shared.tally.held(held, now);
     }
 
     fn start_at_lake(&mut self, table: TableId, slot: Slot, now: Instant) -> bool {
@@ -246,9 +251,10 @@ impl Scheduler {
             self.uploads.give(slot);
             return;
         };
-        let context = Arc::clone(&self.context);
+        let (context, tally) = (Arc::clone(&self.context), Arc::clone(&self.shared.tally));
         let work = async move {
-            let result = job::guarded(job::upload(&context, &sealed, &mut room)).await;
+            let (result, took) = busy(job::guarded(job::upload(&context, &sealed, &mut room))).await;
+            tally.encodes.count(took);
             Event::Uploaded { sealed, slot, result }
         };
         self.tasks.spawn_on(work, &self.encoders);
@@ -269,9 +275,11 @@ impl Scheduler {
             Event::Uploaded { sealed, slot, result } => {
                 self.uploads.give(slot);
                 self.shared.load.lock().uploaded(slot.since.elapsed());
+                self.count_failure(Step::Upload, &result);
                 self.uploaded(&sealed, result);
             }
             Event::Resolved { table, slot, result } => {
+                self.count_failure(Step::Resolve, &result);
                 self.left_lake(table, slot);
                 match result {
                     Ok(holdings) => self.resolved(table, holdings),
@@ -279,19 +287,26 @@ impl Scheduler {
                 }
             }
             Event::Committed { table, slot, ready, result } => {
+                self.count_failure(Step::Commit, &result);
                 self.left_lake(table, slot);
                 match result {
                     Ok(done) => {
                         self.shared.load.lock().committed(slot.since.elapsed());
+                        self.shared.tally.commits.count(slot.since.elapsed());
+                        self.shared.tables.entry(table).or_default().commits += 1;
                         self.landed(table, ready, &done);
                     }
                     Err(error) => self.stale_or_failed(table, &error),
                 }
             }
             Event::Confirmed { table, slot, result } => {
+                self.count_failure(Step::Confirm, &result);
                 self.left_lake(table, slot);
                 match result {
-                    Ok(()) => self.confirmed(table),
+                    Ok(()) => {
+                        self.shared.tally.confirms.count(slot.since.elapsed());
+                        self.confirmed(table);
+                    }
                     Err(error) => self.stale_or_failed(table, &error),
                 }
             }
@@ -307,6 +322,7 @@ impl Scheduler {
         if let Ok(files) = &result {
             let payload = sealed.generation.totals().bytes;
             self.cadences.entry(table).or_default().encoded(payload, files.bytes);
+            self.shared.tally.uploaded(payload);
         }
         if let Some(queue) = self.queues.get_mut(&table) {
             queue.uploaded(sealed, result.ok());
@@ -315,6 +331,12 @@ impl Scheduler {
             }
         }
         self.wake(table);
+    }
+
+    fn count_failure<T>(&self, step: Step, result: &Result<T, job::Error>) {
+        if result.is_err() {
+            self.shared.tally.failed(step);
+        }
     }
 
     fn left_lake(&mut self, table: TableId, slot: Slot) {
@@ -379,6 +401,7 @@ impl Scheduler {
             tracing::warn!(table = self.name_of(table), error = text, "a flush failed; it is tried again");
         }
         progress.last_error = Some(text);
+        progress.failures += 1;
         drop(progress);
         if let Some(queue) = self.queues.get_mut(&table) {
             queue.failed(Instant::now());

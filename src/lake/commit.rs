@@ -14,6 +14,7 @@
 //! Deliberately not delta-rs's `CommitBuilder`: it lists the log and carries all files through each commit, and does
 //! not look at `txn`.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -248,7 +249,10 @@ impl LakeTable {
                     self.settle().await?;
                     return Ok(Placed::Landed);
                 }
-                Ok(Some(entry)) => return Ok(Placed::Taken(Box::new(entry))),
+                Ok(Some(entry)) => {
+                    self.parts.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Placed::Taken(Box::new(entry)));
+                }
                 Ok(None) => Error::store("writing", &path, error),
                 Err(corrupt @ Error::Corrupt { .. }) => return Err(corrupt),
                 Err(unread) => unread,
@@ -258,6 +262,7 @@ impl LakeTable {
                 let table = self.url().to_string();
                 return Err(Error::Unsettled { table, version, tries, last: Box::new(last) });
             }
+            self.parts.tally.commit_retries.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(wait).await;
         }
     }

@@ -145,7 +145,7 @@ impl LakeTable {
             Default::default(),
             None,
         );
-        let sink = Sink::new(Arc::clone(&self.parts.store), self.parts.patience, uploading);
+        let sink = Sink::new(&self.parts, uploading);
         // Dropped as it is, at any moment, it leaves nothing half uploaded: that is the sink's.
         let mut writers = Writers::new(sink.clone(), config, files, spec.partition.clone());
         let mut rows = 0;

@@ -12,7 +12,8 @@
 //! - [`confirm`]: whether that log is still the table's ([`anchor`]: an entry that vouches for those behind it), without which
 //!   no row may leave our own log; [`undo`]: commits whose files are gone; [`fence`]: another process that writes as us;
 //! - [`snapshot`]: the table as of a version, for queries;
-//! - [`care`]: Delta checkpoints and log clean-up, behind the commits; [`retention`]: what the table's settings allow.
+//! - [`care`]: Delta checkpoints and log clean-up, behind the commits; [`retention`]: what the table's settings allow;
+//! - [`tally`]: what all of these have cost.
 //!
 //! The log's create-only PUT is the only coordination with other writers, and the table's own `txn` actions are the only
 //! truth about what is committed.
@@ -61,6 +62,7 @@ mod schema;
 mod snapshot;
 mod stores;
 mod table;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod undo;
@@ -73,12 +75,14 @@ pub use error::{Error, Kind};
 pub use orphans::{Fate, Suspect};
 pub use snapshot::Snapshot;
 pub use table::{LakeTable, Stats};
+pub use tally::Calls;
 
 use care::Care;
 use fence::Fence;
 use patience::Patience;
 use proof::Proof;
 use stores::Stores;
+use tally::Tally;
 
 /// Where the lake is, and how it is reached.
 #[derive(Clone, Serialize, Deserialize)]
@@ -173,6 +177,7 @@ pub struct Lake {
     head_ttl: Duration,
     fence: Arc<Fence>,
     care: Arc<Care>,
+    tally: Arc<Tally>,
     tables: DashMap<TableId, Arc<LakeTable>>,
 }
 
@@ -204,8 +209,8 @@ impl Lake {
 
     fn behind(stores: Stores, patience: Patience) -> Self {
         let proof = Proof::open(stores.clone());
-        let (fence, care, tables) = (Arc::default(), Care::new(0, false), DashMap::new());
-        Self { stores, proof, patience, head_ttl: HEAD_TTL, fence, care, tables }
+        let (fence, care, tally, tables) = (Arc::default(), Care::new(0, false), Arc::default(), DashMap::new());
+        Self { stores, proof, patience, head_ttl: HEAD_TTL, fence, care, tally, tables }
     }
 
     /// Says who writes, before anything is committed: from then on an entry of this start that this process did not put stops
@@ -269,6 +274,7 @@ impl Lake {
             head_ttl: self.head_ttl,
             fence: Arc::clone(&self.fence),
             care: Arc::clone(&self.care),
+            tally: Arc::clone(&self.tally),
             proof: Arc::clone(&self.proof),
         }
     }
@@ -290,6 +296,11 @@ impl Lake {
     /// [`Error::Unproven`] with the store's own error, or with [`Error::NoConditionalPut`].
     pub async fn probe(&self) -> Result<(), Error> {
         self.proof.ensure().await
+    }
+
+    /// What calls cost, and how often they were made again.
+    pub fn calls(&self) -> Calls {
+        self.tally.read()
     }
 
     /// Why nothing can be committed to any table; none if nothing is known to stand in the way.

@@ -22,6 +22,7 @@ use super::lean;
 use super::patience::Patience;
 use super::proof::Proof;
 use super::snapshot::{Snapshot, Snapshots};
+use super::tally::Tally;
 use crate::schema::TableName;
 
 /// How large a table is, at the newest version known to hold our commits.
@@ -47,6 +48,7 @@ pub(super) struct Parts {
     pub(super) head_ttl: Duration,
     pub(super) fence: Arc<Fence>,
     pub(super) care: Arc<Care>,
+    pub(super) tally: Arc<Tally>,
     /// Of the whole lake.
     pub(super) proof: Arc<Proof>,
 }

@@ -20,6 +20,7 @@ pub fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/flush", post(admin::flush))
         .route("/v1/checkpoint", post(admin::checkpoint))
         .route("/v1/tuning", get(tuning::show).patch(tuning::change))
+        .route("/v1/tuning/explain", get(tuning::explain))
         .route("/metrics", get(admin::metrics))
         .route("/healthz", get(admin::healthz))
         .route("/readyz", get(admin::readyz))

@@ -1,4 +1,4 @@
-//! `GET` and `PATCH /v1/tuning`: settings that change while the server runs.
+//! `GET` and `PATCH /v1/tuning`: settings that change while the server runs; `GET /v1/tuning/explain`: which would help.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,6 +14,10 @@ use crate::engine::tuning::{self, Patch, TuneError};
 
 pub async fn show(State(engine): State<Arc<Engine>>) -> Response {
     json(StatusCode::OK, &engine.tuning())
+}
+
+pub async fn explain(State(engine): State<Arc<Engine>>) -> Response {
+    json(StatusCode::OK, &engine.explain())
 }
 
 pub async fn change(State(engine): State<Arc<Engine>>, Small(body): Small) -> Result<Response, ApiError> {

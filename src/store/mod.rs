@@ -18,6 +18,7 @@
 //! - [`first_start`]: making a data directory;
 //! - [`recovery`]: from a directory to running shards, within a fixed memory ([`spill`]) and with [`progress`]; `leftovers`: what
 //!   it removes then;
+//! - [`self_test`]: how fast a log is replayed here, before a start has shown it;
 //! - [`reshape`]: another number of shards or lanes;
 //! - [`store`]: the handle that callers hold, with its [`options`] and [`status`];
 //! - [`tools`]: looking into, checking and repairing the directory of a node that is stopped.
@@ -36,6 +37,7 @@ pub mod options;
 pub mod progress;
 pub mod recovery;
 pub mod reshape;
+pub mod self_test;
 pub mod shard;
 pub mod spill;
 pub mod status;
@@ -51,11 +53,11 @@ pub use bucket::{Generation, GenerationView, Part, SealHistory, Sealed, Slice, T
 pub use checkpoint::lanes::Barrier;
 pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};
-pub use histogram::Durations;
+pub use histogram::{Distribution, Histogram};
 pub use options::Options;
 pub use progress::Progress;
 pub use recovery::Report;
-pub use status::ShardStatus;
+pub use status::{PHASES, ShardStatus};
 pub use store::{Pending, Store};
 pub use types::{Bucket, Incarnation, Lsn, NodeId, ProducerId, SliceInput, Stamp, TableId};
 pub use wal::queue::Appended;

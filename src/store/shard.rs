@@ -10,6 +10,7 @@ use crate::bucket::state::ShardState;
 use crate::checkpoint::trigger::Trigger;
 use crate::error::AppendError;
 use crate::histogram::Histogram;
+use crate::status::PHASES;
 use crate::types::{Lsn, TableId};
 use crate::wal::queue::Queue;
 
@@ -35,6 +36,8 @@ pub struct Counters {
     pub write_nanos: AtomicU64,
     /// The owner's syncs.
     pub(crate) syncs: Histogram,
+    /// Records of a group.
+    pub(crate) group_records: Histogram,
     /// What the owner did between two syncs but for the write call: staging, swapping, applying, answering.
     pub(crate) bookkeeping: Histogram,
     /// Everything below is durable and visible.
@@ -53,6 +56,8 @@ pub struct Counters {
     pub checkpoint_lsn: AtomicU64,
     /// Checkpoints since the start.
     pub checkpoints: AtomicU64,
+    /// The phases of checkpoints, in the order of [`PHASES`].
+    pub(crate) phases: [Histogram; PHASES.len()],
     /// Lane files in use.
     pub lane_files: AtomicU64,
     /// Their bytes.

@@ -2,12 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::histogram::Durations;
+use crate::histogram::{Distribution, Histogram};
 use crate::shard::Shared;
 use crate::types::Lsn;
 
+/// The phases of a checkpoint, in their order; [`ShardStatus::phases`] has their durations.
+pub const PHASES: [&str; 5] = ["swap", "write", "barrier", "edit", "recycle"];
+
 /// One shard's figures.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardStatus {
     /// The shard.
     pub shard: u32,
@@ -28,16 +31,20 @@ pub struct ShardStatus {
     /// Microseconds that the owner spent in write calls since the start.
     pub write_micros: u64,
     /// The owner's syncs since the start.
-    pub syncs: Durations,
+    pub syncs: Distribution,
+    /// Records of a group.
+    pub group_records: Distribution,
     /// What the owner did since the start beside writing and syncing, a piece at a time: staging what has queued (and handing a
     /// checkpoint its changes), and applying a group and answering for it. Nobody's record gets on meanwhile.
-    pub bookkeeping: Durations,
+    pub bookkeeping: Distribution,
     /// Rows that are not known to be in Delta.
     pub unflushed_rows: u64,
     /// Payload bytes that are not known to be in Delta.
     pub unflushed_bytes: u64,
     /// Checkpoints since the start.
     pub checkpoints: u64,
+    /// How long the phases of checkpoints took, see [`PHASES`]; those that were begun.
+    pub phases: [Distribution; PHASES.len()],
     /// Lane files in use.
     pub lane_files: u64,
     /// Their bytes.
@@ -72,10 +79,12 @@ pub(crate) fn of(shard: &Shared) -> ShardStatus {
         written_bytes: counters.written_bytes.load(Ordering::Relaxed),
         write_micros: counters.write_nanos.load(Ordering::Relaxed) / 1000,
         syncs: counters.syncs.read(),
+        group_records: counters.group_records.read(),
         bookkeeping: counters.bookkeeping.read(),
         unflushed_rows: counters.unflushed_rows.load(Ordering::Relaxed),
         unflushed_bytes: counters.unflushed_bytes.load(Ordering::Relaxed),
         checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+        phases: counters.phases.each_ref().map(Histogram::read),
         lane_files: counters.lane_files.load(Ordering::Relaxed),
         lane_bytes: counters.lane_bytes.load(Ordering::Relaxed),
         lane_live_bytes: counters.lane_live_bytes.load(Ordering::Relaxed),

@@ -73,6 +73,7 @@ fn unanswered(shard: u32) -> AppendError {
 pub struct Store {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
+    lane_dirs: Vec<PathBuf>,
     manifest: Manifest,
     report: Report,
     max_record_bytes: usize,
@@ -149,6 +150,7 @@ impl Store {
         let mut store = Self {
             fs,
             dir: dir.to_owned(),
+            lane_dirs: options::lane_dirs(dir, &options.lanes),
             manifest,
             report,
             max_record_bytes: options.max_record_bytes,
@@ -367,6 +369,19 @@ impl Store {
             })
         };
         waiting.into_iter().map(outcome).collect()
+    }
+
+    /// The directories of the lanes, by their number.
+    pub fn lane_dirs(&self) -> Vec<PathBuf> {
+        self.lane_dirs.clone()
+    }
+
+    /// Bytes that may still be used on the file system of a directory; none if the system does not say.
+    pub fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        self.fs
+            .available_bytes(dir)
+            .inspect_err(|error| tracing::debug!(dir = %dir.display(), %error, "no free space"))
+            .ok()
     }
 
     /// Log bytes a second that a restart reads: the lowest of what recent starts have measured; none before the first.

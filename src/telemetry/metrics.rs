@@ -65,6 +65,7 @@ metrics! {
     LOG_WRITTEN: Counter "penstock_log_written_bytes_total" ["shard"] "Bytes passed to write calls, checkpoints included.";
     LOG_WRITE: Counter "penstock_log_write_seconds_total" ["shard"] "Time that the log's thread spent in write calls.";
     LOG_SYNC: Histogram "penstock_log_sync_seconds" ["shard"] "Syncs of the log.";
+    LOG_GROUP_RECORDS: Histogram "penstock_log_group_records" ["shard"] "Records that shared a sync of the log.";
     LOG_BOOKKEEPING: Histogram "penstock_log_bookkeeping_seconds" ["shard"]
         "What the log's thread did between writing and syncing: staging, applying, answering.";
     LOG_RETAINED: Gauge "penstock_log_retained_bytes" ["shard"] "Log bytes that are kept on disk.";
@@ -72,25 +73,54 @@ metrics! {
     LOG_STOPPED: Gauge "penstock_log_stopped" ["shard"] "1 if the log takes no more writes until a restart, else 0.";
 
     CHECKPOINTS: Counter "penstock_checkpoints_total" ["shard"] "Checkpoints.";
+    CHECKPOINT_PHASES: Histogram "penstock_checkpoint_phase_seconds" ["shard", "phase"]
+        "Phases of checkpoints: swap, write, barrier, edit, recycle.";
     CHECKPOINT_POSTPONED: Gauge "penstock_checkpoint_postponed" ["shard"] "1 if the last checkpoint was put off, else 0.";
     LANE_FILES: Gauge "penstock_lane_files" ["shard"] "Files with checkpointed rows.";
     LANE_BYTES: Gauge "penstock_lane_bytes" ["shard"] "Bytes of those files.";
     LANE_LIVE: Gauge "penstock_lane_live_bytes" ["shard"] "Bytes in them of rows that are not in Delta.";
 
     REPLAY_RATE: Gauge "penstock_replay_rate_bytes_per_second" []
-        "The slowest replay of the log that recent starts have measured.";
+        "The slowest replay of the log that recent starts have measured; before there is one, what a test at this start found.";
+    REPLAY_MEASURED: Gauge "penstock_replay_rate_measured" [] "1 if a start has measured that rate, 0 if it is from a test.";
     REPLAY_ESTIMATE: Gauge "penstock_replay_estimate_seconds" [] "How long a restart would read the log, at that rate.";
     RECOVERY: Gauge "penstock_recovery_seconds" [] "How long this start took to recover.";
 
     UNFLUSHED_ROWS: Gauge "penstock_unflushed_rows" [] "Rows that are acknowledged and not known to be in Delta.";
     UNFLUSHED_BYTES: Gauge "penstock_unflushed_bytes" [] "Payload bytes of those rows.";
+    LAG: Gauge "penstock_cursor_lag_seconds" [] "How long the oldest of those rows has waited; 0 if there are none.";
     ADMISSION_LIMIT: Gauge "penstock_admission_limit_bytes" [] "Most bytes that may be unflushed, those in flight included.";
     IN_FLIGHT: Gauge "penstock_admission_in_flight_bytes" [] "Bytes of posts that are not acknowledged yet.";
+    IN_FLIGHT_LIMIT: Gauge "penstock_admission_in_flight_limit_bytes" [] "Most bytes of posts that are not acknowledged yet.";
+    ADMISSIONS: Counter "penstock_admission_admissions_total" [] "Posts let in, at once or after a delay.";
     REPLAY_LIMIT: Gauge "penstock_admission_replay_limit_bytes" [] "Most log bytes that a restart may have to read.";
     DRAIN_RATE: Gauge "penstock_drain_rate_bytes_per_second" [] "Payload bytes that reach Delta a second; 0 if none do.";
     DELAYS: Counter "penstock_admission_delays_total" [] "Posts held up and then let in.";
     DELAY_SECONDS: Counter "penstock_admission_delay_seconds_total" [] "Time that those posts were held up.";
     REFUSALS: Counter "penstock_admission_refusals_total" ["reason"] "Posts refused for want of room.";
+
+    DISK_FREE: Gauge "penstock_disk_free_bytes" ["disk"]
+        "Bytes that may still be used where the data directory and the lanes are.";
+
+    SEAL: Histogram "penstock_flush_seal_seconds" [] "From asking for the seal of a bucket until it was durable.";
+    ENCODE: Histogram "penstock_flush_encode_seconds" []
+        "Time of an encoding thread for one generation: decoding, sorting, encoding.";
+    UPLOAD: Histogram "penstock_flush_upload_seconds" [] "Uploads of data files, their repeats included.";
+    COMMIT: Histogram "penstock_flush_commit_seconds" [] "Commits that landed.";
+    CONFIRM: Histogram "penstock_flush_confirm_seconds" [] "Looks at a table's log that confirmed commits.";
+    SEALS: Counter "penstock_flush_seals_total" ["reason"] "Buckets sealed without a demand.";
+    FAILURES: Counter "penstock_flush_failures_total" ["step"] "Steps of a flush that failed, and are tried again.";
+    RETRIES: Counter "penstock_lake_retries_total" ["call"] "Calls to the lake that were made again at once.";
+    CONFLICTS: Counter "penstock_lake_commit_conflicts_total" [] "Versions that another writer had taken.";
+    UPLOADED: Counter "penstock_flush_generations_total" [] "Generations uploaded.";
+    UPLOADED_BYTES: Counter "penstock_flush_payload_bytes_total" [] "Payload bytes of those.";
+    PARALLELISM: Gauge "penstock_flush_parallelism" [] "Generations that may be encoded and uploaded at the same time.";
+    ENCODING: Gauge "penstock_flush_encoding_bytes" []
+        "Payload bytes that are encoded and uploaded; encoding takes up to three times as much memory.";
+    ENCODING_LIMIT: Gauge "penstock_flush_encoding_limit_bytes" [] "Most of those.";
+    HELD: Counter "penstock_flush_held_seconds_total" ["by"] "Time in which an upload waited only for this.";
+    OPEN_UPLOADS: Gauge "penstock_flush_open_uploads" [] "Uploaded files that are in no commit, or not known to be.";
+    ORPHANS: Counter "penstock_flush_orphans_removed_total" [] "Uploaded files that no commit referred to, removed.";
 
     TABLES: Gauge "penstock_tables" [] "Tables that are known.";
     TABLE_ROWS: Gauge "penstock_table_unflushed_rows" ["table"]
@@ -99,6 +129,10 @@ metrics! {
     TABLE_OPEN: Gauge "penstock_table_open_generations" ["table"] "Generations that still take rows.";
     TABLE_SEALED: Gauge "penstock_table_sealed_generations" ["table"] "Generations on their way into Delta.";
     TABLE_VERSION: Gauge "penstock_table_delta_version" ["table"] "The newest Delta version known.";
+    TABLE_LAG: Gauge "penstock_table_cursor_lag_seconds" ["table"] "How long the oldest row that is not in Delta has waited.";
+    TABLE_COMMITS: Counter "penstock_table_commits_total" ["table"] "Commits, of the tables that have series of their own.";
+    TABLE_FAILURES: Counter "penstock_table_flush_failures_total" ["table"]
+        "Attempts to flush that failed, of the tables that have series of their own.";
     TABLES_FAILING: Gauge "penstock_tables_failing" [] "Tables whose last attempt to flush failed.";
 }
 

@@ -200,3 +200,47 @@ async fn a_table_that_cannot_be_flushed_fills_its_own_share_and_others_go_on() {
     assert!(refusals >= 2, "{refusals}");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_usage_is_one_look_whose_sums_agree() {
+    let dir = kit::directory();
+    let server = Launch::on(dir.path()).set_all(&kit::NO_FLUSH).start().await;
+    let row = |id: u64| json!({ "ts": "2026-04-01T10:00:00Z", "id": id, "pad": "x".repeat(100) });
+    for (table, rows) in [("ops.cpu", 10), ("ops.disk", 5), ("web.hits", 7)] {
+        server.append(table, (0..rows).map(row)).await;
+    }
+    let status = server.status().await;
+    let usage = &status["usage"];
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("should be a number: {status}"));
+    let tables = status["tables"].as_array().expect("should be a list");
+    for (figure, rows) in [("unflushed_rows", Some(22.0)), ("unflushed_bytes", None)] {
+        let of_tables: f64 = tables.iter().map(|table| number(&table[figure])).sum();
+        let of_namespaces = usage["namespaces"].as_array().expect("should be a list");
+        let of_namespaces: f64 = of_namespaces.iter().map(|of| number(&of[figure])).sum();
+        assert!(of_tables == of_namespaces && of_tables == number(&usage[figure]), "{figure}: {status}");
+        assert!(of_tables == number(&status["store"][figure]) && rows.is_none_or(|rows| rows == of_tables), "{status}");
+    }
+    let oldest = tables.iter().map(|table| number(&table["lag_seconds"])).fold(0.0, f64::max);
+    assert_eq!(number(&usage["lag_seconds"]), oldest);
+    let names: Vec<_> =
+        usage["namespaces"].as_array().into_iter().flatten().map(|of| of["namespace"].clone()).collect();
+    assert_eq!(names, ["ops", "web"]);
+    for limit in ["decode_limit_bytes", "encode_limit_bytes"] {
+        assert_eq!(number(&usage[limit]), f64::from(256 << 20), "{limit}");
+    }
+    let disks = usage["disks"].as_array().expect("should be a list");
+    assert_eq!(disks.iter().map(|disk| disk["of"].clone()).collect::<Vec<_>>(), ["data", "lane-0"]);
+    assert!(disks.iter().all(|disk| number(&disk["free_bytes"]) > 0.0), "{status}");
+    // Nothing was measured yet, so the start has tried it.
+    assert_eq!(status["store"]["replay_rate_basis"], "self_test");
+    let (bytes, rate) = (number(&usage["replay_bytes"]), number(&status["store"]["replay_rate"]));
+    assert!(rate > 0.0 && (number(&usage["replay_estimate_seconds"]) - bytes / rate).abs() < 1e-3, "{status}");
+    let seconds = number(&status["admission"]["replay_limit_bytes"]) / rate;
+    assert!((9.0..=10.0).contains(&seconds), "ten seconds of it, without what loading takes: {status}");
+    let shown = kit::penstock(&["status", "--url", &server.url]).await.ok();
+    assert!(
+        shown.contains("by a self-test") && shown.contains("lane-0: ") && shown.contains("being decoded"),
+        "{shown}"
+    );
+    server.stop().await;
+}

@@ -7,9 +7,6 @@ use serde_json::json;
 
 use crate::kit::{self, Launch, Server};
 
-/// Only there once a start has read enough of a log to measure.
-const NOT_AT_ONCE: [&str; 2] = ["penstock_replay_rate_bytes_per_second", "penstock_replay_estimate_seconds"];
-
 /// Series by their full name, labels included.
 fn series(text: &str) -> BTreeMap<&str, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -43,7 +40,15 @@ async fn a_scrape_names_every_metric_and_counts_what_was_done() {
         };
         let described = text.contains(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         // No Delta version before the first flush.
-        assert!(described || NOT_AT_ONCE.contains(name) || *name == "penstock_table_delta_version", "{name}:\n{text}");
+        assert!(described || *name == "penstock_table_delta_version", "{name}:\n{text}");
+    }
+    for Metric { name, kind, .. } in ALL {
+        // What has a unit says so at its end; counts of things name the things.
+        let base = name.trim_end_matches("_total");
+        let is_time = ["seconds"].iter().any(|unit| base.ends_with(unit));
+        assert!(is_time || !base.contains("second") || base.contains("per_second"), "{name}");
+        assert!(!name.contains("millis") && !name.contains("micros") && !name.contains("_ms"), "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
     }
     let open = series(&text);
     assert_eq!(open["penstock_ready"], 1.0);
@@ -55,6 +60,18 @@ async fn a_scrape_names_every_metric_and_counts_what_was_done() {
         open["penstock_log_sync_seconds_bucket{shard=\"0\",le=\"+Inf\"}"],
         open["penstock_log_sync_seconds_count{shard=\"0\"}"]
     );
+    assert_eq!(open["penstock_log_group_records_count{shard=\"0\"}"], open["penstock_log_groups_total{shard=\"0\"}"]);
+    assert_eq!(open["penstock_log_group_records_sum{shard=\"0\"}"], open["penstock_log_records_total{shard=\"0\"}"]);
+    assert_eq!(open["penstock_admission_admissions_total"], 1.0);
+    assert!(open["penstock_replay_rate_bytes_per_second"] > 0.0, "by a self-test");
+    assert_eq!(open["penstock_replay_rate_measured"], 0.0);
+    assert!(
+        open["penstock_disk_free_bytes{disk=\"data\"}"] > 0.0
+            && open["penstock_disk_free_bytes{disk=\"lane-0\"}"] > 0.0
+    );
+    for name in ["seal", "encode", "upload", "commit", "confirm"] {
+        assert_eq!(open[format!("penstock_flush_{name}_seconds_count").as_str()], 0.0, "{name}");
+    }
     assert!(open["process_resident_memory_bytes"] > 1e6 && open["process_cpu_seconds_total"] > 0.0);
     assert!(open[concat!("penstock_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}")] == 1.0);
 
@@ -63,6 +80,24 @@ async fn a_scrape_names_every_metric_and_counts_what_was_done() {
     let flushed = series_of(&scrape(&server).await);
     assert_eq!(flushed["penstock_unflushed_rows"], 0.0);
     assert_eq!(flushed["penstock_table_unflushed_rows{table=\"default.metered\"}"], 0.0);
+    for name in ["encode", "upload", "commit"] {
+        let (count, sum) =
+            (format!("penstock_flush_{name}_seconds_count"), format!("penstock_flush_{name}_seconds_sum"));
+        assert!(flushed[&count] >= 1.0 && flushed[&sum] > 0.0 && flushed[&sum] < 60.0, "{name}");
+    }
+    assert_eq!(flushed["penstock_flush_generations_total"], 1.0);
+    assert_eq!(flushed["penstock_table_commits_total{table=\"default.metered\"}"], 1.0);
+    assert_eq!(flushed["penstock_table_flush_failures_total{table=\"default.metered\"}"], 0.0);
+    assert_eq!((flushed["penstock_cursor_lag_seconds"], flushed["penstock_flush_encoding_bytes"]), (0.0, 0.0));
+    let checkpointed = server.send("/v1/checkpoint", &[], "").await;
+    assert_eq!(checkpointed.status, 200);
+    let phases = series_of(&scrape(&server).await);
+    for phase in ["swap", "write", "barrier", "edit", "recycle"] {
+        assert!(
+            phases[&format!("penstock_checkpoint_phase_seconds_count{{shard=\"0\",phase=\"{phase}\"}}")] >= 1.0,
+            "{phase}"
+        );
+    }
     assert!(flushed["penstock_table_delta_version{table=\"default.metered\"}"] >= 1.0);
     for counter in
         ["penstock_log_records_total", "penstock_log_payload_bytes_total", "penstock_log_written_bytes_total"]

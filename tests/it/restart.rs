@@ -165,6 +165,7 @@ async fn a_start_that_takes_long_tells_how_far_it_is_and_can_be_stopped() {
     let status = Reply::of(http.get(format!("{url}/v1/status"))).await.ok();
     assert!(figure(&status, "/store/recovery/log_bytes") > 16 << 20, "{status}");
     assert!(figure(&status, "/store/replay_rate") > 0, "{status}");
+    assert_eq!(status["store"]["replay_rate_basis"], "measured", "{status}");
     process.kill();
 
     let mut process = launch.spawn();

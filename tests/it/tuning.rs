@@ -1,8 +1,11 @@
 //! Settings change while the server runs: at once, as a whole, for later starts if asked, and by reading the file again.
 
+use std::time::Instant;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::kit::careless::Careless;
 use crate::kit::{self, Launch, NO_FLUSH, Reply, Server, penstock};
 
 async fn tune(server: &Server, patch: Value) -> Reply {
@@ -151,4 +154,69 @@ async fn sighup_reads_the_file_again_and_says_what_takes_a_restart() {
     let line = log.lines().find(|line| line.contains("take a restart")).unwrap_or_default();
     assert!(line.contains("flush.threads") && line.contains("server.max_connections"), "{log}");
     assert!(!line.contains("flush.parallelism"), "{line}");
+}
+
+/// A backlog of generations with a row each, and a store whose uploads take a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_drain_rate_follows_the_parallelism_during_a_backlog() {
+    const GENERATIONS: u64 = 200;
+    let (dir, store) = (kit::directory(), Careless::start().await);
+    store.mend();
+    store.slow_uploads(1_000);
+    let server = Launch::on(dir.path())
+        .set("lake.url", "s3://bucket/lake")
+        .set("lake.storage.endpoint", &store.endpoint)
+        .set_all(&[("lake.storage.access_key_id", "id"), ("lake.storage.secret_access_key", "key")])
+        .set_all(&[("lake.storage.region", "us-east-1"), ("lake.storage.allow_http", "true")])
+        .set_all(&[("flush.min_age", "0s"), ("flush.grace", "0s"), ("flush.commit_interval", "0s")])
+        .set_all(&[("flush.confirm_delay", "100ms"), ("flush.parallelism", "2")])
+        .start()
+        .await;
+    let incarnation = server.status().await["incarnation"].clone();
+    let hour = |n: u64| json!({ "ts": 1_700_000_000_u64 + n * 3_600, "id": n });
+    let definition = json!({
+        "columns": [{ "name": "ts", "type": "timestamp" }, { "name": "id", "type": "long" }],
+        "event_time": "ts", "event_time_unit": "s",
+    });
+    assert_eq!(server.declare("backlog", &definition).await.status, 201);
+    server.append("backlog", (0..GENERATIONS).map(hour)).await;
+    let flushed = async || {
+        let status = server.status().await;
+        GENERATIONS - status["store"]["unflushed_rows"].as_u64().expect("should be a number")
+    };
+    let when = async |wanted: u64| {
+        kit::until("that many generations", async || (flushed().await >= wanted).then(Instant::now)).await
+    };
+
+    // It says what to do before it is done.
+    let explained = kit::until("an explanation", async || {
+        let explained = server.get("/v1/tuning/explain").await.ok();
+        (explained["flush"]["binds"] == "upload_latency").then_some(explained)
+    })
+    .await;
+    let next = &explained["flush"]["next"];
+    assert_eq!(
+        (&next["key"], &next["from"], &next["to"], &next["live"]),
+        (&json!("flush.parallelism"), &json!("2"), &json!("4"), &json!(true))
+    );
+    let factor = next["factor"].as_f64().expect("should be predicted");
+    assert!(factor > 1.5, "{explained}");
+    let said = penstock(&["tune", "--explain", "--url", &server.url]).await.ok();
+    assert!(said.contains("the flush is bound by the latency of uploads"), "{said}");
+    assert!(said.contains("next: flush.parallelism from 2 to 4 (penstock tune)"), "{said}");
+
+    let (first, began) = (flushed().await, Instant::now());
+    let slow = when(first + 8).await.duration_since(began).as_secs_f64() / 8.0;
+    tune(&server, json!({ "set": { "flush.parallelism": 16 } })).await.ok();
+    // Within seconds: what runs already goes on, and then sixteen at a time.
+    let changed = flushed().await;
+    when(changed + 8).await;
+    let (first, began) = (flushed().await, Instant::now());
+    let fast = when(first + 48).await.duration_since(began).as_secs_f64() / 48.0;
+    assert!(slow / fast >= 2.5, "a generation took {slow} s and now takes {fast} s");
+    assert_eq!(server.status().await["incarnation"], incarnation, "nobody restarted it");
+    store.slow_uploads(0);
+    server.flush().await;
+    assert_eq!(server.count("backlog").await, GENERATIONS, "each row once");
+    server.stop().await;
 }

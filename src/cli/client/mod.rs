@@ -17,10 +17,11 @@ use crate::engine::Decision;
 use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
 
+pub use crate::engine::explain::{Bind, Explanation, Finding, words};
 pub use crate::engine::tuning::{Patch, Source, Tuned, Tuning};
 
 pub use crate::engine::status::{
-    Checkpoint, Flush, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus,
+    Basis, Checkpoint, Flush, Recovery, Shard as ShardStatus, Status, Store, Table as TableStatus, Usage,
 };
 
 mod reply;
@@ -237,6 +238,11 @@ impl Client {
     /// The settings that may change.
     pub async fn tuning(&self) -> Result<Tuning, Error> {
         self.call(self.get("v1/tuning")?).await
+    }
+
+    /// What binds now.
+    pub async fn explain(&self) -> Result<Explanation, Error> {
+        self.call(self.get("v1/tuning/explain")?).await
     }
 
     /// Changes settings.

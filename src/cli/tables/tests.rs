@@ -90,6 +90,10 @@ async fn status_shows_what_a_restart_reads_and_a_checkpoint_that_is_put_off() {
     status.store.shards[0].postponed = Some("no space left on device".to_owned());
     let text = crate::cli::status::render(&status);
     assert!(text.contains("would read 12.0 MiB of log, about 0.1 s;"), "{text}");
+    status.store.replay_rate = Some(100 << 20);
+    status.store.replay_rate_basis = crate::cli::client::Basis::SelfTest;
+    let text = crate::cli::status::render(&status);
+    assert!(text.contains("about 0.1 s at 100.0 MiB/s by a self-test;"), "{text}");
     assert!(text.contains("CHECKPOINT PUT OFF, its log grows: no space left on device"), "{text}");
     let checkpoint = Client::new(&stub.url()).unwrap().checkpoint().await.unwrap();
     let text = crate::cli::checkpoint::render(&checkpoint).to_string();
@@ -107,6 +111,12 @@ async fn status_shows_where_sealed_generations_are_and_a_lag_that_cannot_be_kept
     let mut busy = crate::cli::client::TableStatus { table: "ops.cpu".to_owned(), ..Default::default() };
     (busy.waiting, busy.uploading, busy.ready, busy.committing) = (3, 2, 1, true);
     busy.lag_seconds = Some(61.5);
+    busy.log_care.checkpoint = Some(1_940);
+    busy.log_care.last_error = Some("the hint is torn".to_owned());
+    status.usage.lag_seconds = Some(61.5);
+    status.usage.drain_rate = 3 << 20;
+    status.usage.disks =
+        vec![crate::engine::status::Disk { of: "lane-1".to_owned(), free_bytes: Some(5 << 30), ..Default::default() }];
     busy.dead_generations = 1;
     busy.dead_rows = 1_234;
     let mut failing = crate::cli::client::TableStatus { table: "ops.disk".to_owned(), ..Default::default() };
@@ -117,6 +127,14 @@ async fn status_shows_where_sealed_generations_are_and_a_lag_that_cannot_be_kept
     assert!(text.contains("parallelism 4; an upload takes -, a commit 120.00 ms"), "{text}");
     assert!(text.contains("2 orphans removed") && text.contains("NOT FEASIBLE: 10000 active tables"), "{text}");
     assert!(text.contains("3 waiting, 2 uploading, 1 ready, committing") && text.contains("1m 1s"), "{text}");
+    assert!(
+        text.contains("1940") && text.contains("ops.cpu: the care of its Delta log failed, commits go on: the hint"),
+        "{text}"
+    );
+    assert!(
+        text.contains("the oldest for 1m 1s; 3.0 MiB/s reach Delta") && text.contains("lane-1: 5.0 GiB free"),
+        "{text}"
+    );
     assert!(text.contains("ops.cpu: 1,234 rows could not be written"), "{text}");
     assert!(text.contains("FAILING, see below, next try in 12 s") && text.contains("ops.disk: it is full"), "{text}");
 }

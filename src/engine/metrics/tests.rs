@@ -20,11 +20,22 @@ fn many_tables_make_no_more_series_than_allowed_and_nothing_is_left_out() {
 
 #[test]
 fn a_histogram_counts_what_is_beyond_its_bounds() {
-    let mut durations = Durations::default();
-    durations.counts[0] = 2;
-    durations.counts[BOUNDS_MICROS.len()] = 3;
-    durations.micros = 2_000_000;
-    let Value::Histogram { buckets, beyond, sum } = histogram(&durations) else { panic!("should be a histogram") };
-    assert_eq!((buckets[0], buckets.len(), beyond), ((0.00001, 2), BOUNDS_MICROS.len(), 3));
+    let mut counted = Distribution { sum: 2_000_000, ..Distribution::default() };
+    for (at, count) in [(0, 2), (3, 5), (4, 7), (BOUNDS.len() - 1, 1), (BOUNDS.len(), 3)] {
+        counted.counts[at] = count;
+    }
+    let Value::Histogram { buckets, beyond, sum } = histogram(&counted, MOMENTS) else {
+        panic!("should be a histogram")
+    };
+    // From 10 us on, with what is smaller; up to 5 s, and what is larger beyond.
+    assert_eq!(
+        (buckets[0], buckets[1], buckets.last().copied(), beyond),
+        ((0.00001, 7), (0.00002, 7), Some((5.0, 0)), 4)
+    );
     assert!((sum - 2.0).abs() < 1e-9);
+    let Value::Histogram { buckets, sum, .. } = histogram(&counted, RECORDS) else { panic!("should be a histogram") };
+    assert_eq!((buckets[0], buckets.len()), ((1.0, 2), 13));
+    assert!((sum - 2e6).abs() < 1e-9);
+    let all: u64 = buckets.iter().map(|(_, count)| count).sum();
+    assert_eq!(all, 14);
 }

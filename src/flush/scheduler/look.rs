@@ -65,13 +65,14 @@ impl Scheduler {
             let candidate = Candidate { bytes, age, window_end: generation.bucket.end() };
             if let Some(reason) = seal_reason(&candidate, &options, wall, wanted > 0, is_due) {
                 tracing::debug!(table = %generation.table, bucket = generation.bucket.start, ?reason, "sealing");
+                self.shared.tally.sealed(reason);
                 wanted = wanted.saturating_sub(bytes);
                 seals.push(self.context.store.seal(generation.table, generation.bucket, generation.first_lsn));
             }
         }
         if !seals.is_empty() {
             self.sealing = true;
-            self.tasks.spawn(answers(seals));
+            self.tasks.spawn(answers(seals, Arc::clone(&self.shared.tally)));
         }
     }
 

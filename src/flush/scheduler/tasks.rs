@@ -1,25 +1,29 @@
 //! How the scheduler's tasks end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use penstock_store::{AppendError, Commit, Pending, Sealed, Store};
 use tokio::task::JoinError;
 
 use super::{BACK_OFF, Event};
 use crate::failpoint;
+use crate::flush::figures::Tally;
 
 /// Tasks report their failures, panics included: one that did not is a defect here, and the supervisor begins anew.
 pub(super) fn finished(ended: Result<Event, JoinError>) -> Event {
     ended.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
 }
 
-pub(super) async fn answers(seals: Vec<Pending<Option<Sealed>>>) -> Event {
+pub(super) async fn answers(seals: Vec<Pending<Option<Sealed>>>, tally: Arc<Tally>) -> Event {
+    let began = Instant::now();
     let mut result = Ok(());
     for seal in seals {
         // The generation itself is taken in with the store's list, see `Queue::enqueue`.
         if let Err(error) = seal.wait().await {
             result = Err(error);
         }
+        tally.seals.count(began.elapsed());
     }
     Event::Sealed(result)
 }

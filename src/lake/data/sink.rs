@@ -15,6 +15,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -30,6 +32,8 @@ use tokio::task::JoinSet;
 
 use super::Uploading;
 use crate::lake::patience::Patience;
+use crate::lake::table;
+use crate::lake::tally::Tally;
 
 /// Largest file that is uploaded with one request.
 const MAX_PUT: usize = 32 << 20;
@@ -46,14 +50,21 @@ pub(super) struct Sink {
     store: Arc<dyn ObjectStore>,
     patience: Patience,
     uploading: Uploading,
+    tally: Arc<Tally>,
     /// Where the files go, from the table's root.
     directory: Path,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
 impl Sink {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, patience: Patience, uploading: Uploading) -> Self {
-        Self { store, patience, uploading, directory: Path::default(), failure: Arc::default() }
+    pub(super) fn new(parts: &table::Parts, uploading: Uploading) -> Self {
+        Self { tally: Arc::clone(&parts.tally), ..Self::uncounted(Arc::clone(&parts.store), parts.patience, uploading) }
+    }
+
+    /// Counted by nobody.
+    pub(super) fn uncounted(store: Arc<dyn ObjectStore>, patience: Patience, uploading: Uploading) -> Self {
+        let (tally, directory, failure) = (Arc::default(), Path::default(), Arc::default());
+        Self { store, patience, uploading, tally, directory, failure }
     }
 
     /// Takes out the store's first failure. MUST be asked before a file counts as uploaded.
@@ -81,7 +92,7 @@ impl Sink {
             // MUST BEFORE the first request: a process that is killed in between would leave a file that nobody knows of.
             announce.announce(location.as_ref()).await;
         }
-        let upload = upload(Arc::clone(&self.store), location.clone(), file, self.patience);
+        let upload = upload(Arc::clone(&self.store), location.clone(), file, self.patience, Arc::clone(&self.tally));
         let Some(requests) = &self.uploading.requests else { return upload.await };
         let mut task = JoinSet::new();
         // Dropped with this future, which ends the upload.
@@ -91,7 +102,14 @@ impl Sink {
     }
 }
 
-async fn upload(store: Arc<dyn ObjectStore>, path: Path, file: PutPayload, patience: Patience) -> Result<()> {
+async fn upload(
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    file: PutPayload,
+    patience: Patience,
+    tally: Arc<Tally>,
+) -> Result<()> {
+    let began = Instant::now();
     let mut tried = 0;
     loop {
         let put = if file.content_length() <= MAX_PUT {
@@ -104,9 +122,13 @@ async fn upload(store: Arc<dyn ObjectStore>, path: Path, file: PutPayload, patie
         match put {
             Err(error) if tried < TRIES => {
                 tracing::debug!(%path, %error, tried, "an upload failed; it is tried again");
+                tally.upload_retries.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(patience.wait(tried)).await;
             }
-            done => return done,
+            done => {
+                tally.uploads.count(began.elapsed());
+                return done;
+            }
         }
     }
 }

@@ -176,22 +176,25 @@ impl Checkpointer {
 
     fn try_checkpoint(&mut self, at_once: bool) -> Outcome {
         let started = Instant::now();
+        let mut phases = Phases { shared: Arc::clone(&self.shared), since: started, next: 0 };
         // 1
         let swap = self.ask(|done| Request::Swap { done })?;
         let checkpoint = swap.checkpoint;
         if !swap.dirty.is_empty() {
             self.taken.push(swap.dirty);
         }
-        let swapped = started.elapsed();
+        phases.ended();
         // 2
         let (moved, rewritten) = self.move_rows(self.next_id, checkpoint, at_once)?;
         // Also if nothing comes of it: the name may not be free again.
         self.next_id += u64::from(moved.is_some());
         let lane_bytes = moved.as_ref().map_or(0, |m| m.file.reference.bytes);
+        phases.ended();
         // 3
         let mut added = self.unnamed.clone();
         added.extend(moved.as_ref().map(|m| Arc::clone(&m.file)));
         self.lanes.barrier(&added).map_err(|e| broken("making a lane file durable", &e))?;
+        phases.ended();
         // 4. MUST AFTER the barrier: it says that the rows are there. MUST BEFORE 5: a segment that is recycled without this proof
         // takes acknowledged rows with it.
         let dropped: Vec<u64> = self
@@ -218,6 +221,7 @@ impl Checkpointer {
             Err(AppendFailed::Broken(error)) => return Err(broken("writing the shard's manifest", &error)),
         }
         self.image = image;
+        phases.ended();
         // 5
         self.taken.clear();
         self.unnamed.clear();
@@ -231,6 +235,7 @@ impl Checkpointer {
         self.unlink(&unneeded);
         self.shorten_manifest()?;
         let freed = self.recycle()?;
+        phases.ended();
         self.shared.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.written_bytes.fetch_add(lane_bytes + edit.encoded_len() as u64, Ordering::Relaxed);
         self.publish();
@@ -243,7 +248,7 @@ impl Checkpointer {
             files_dropped: unneeded.len() as u64,
             micros: started.elapsed().as_micros() as u64,
         };
-        tracing::debug!(?report, swap_micros = swapped.as_micros() as u64, "checkpoint");
+        tracing::debug!(?report, "checkpoint");
         Ok(report)
     }
 
@@ -398,6 +403,24 @@ impl Checkpointer {
         counters.lane_files.store(self.files.len() as u64, Ordering::Relaxed);
         counters.lane_bytes.store(sum(|f| f.reference.bytes), Ordering::Relaxed);
         counters.lane_live_bytes.store(sum(LaneFile::live_bytes), Ordering::Relaxed);
+    }
+}
+
+/// Tells the phases of a checkpoint apart.
+struct Phases {
+    shared: Arc<Shared>,
+    since: Instant,
+    next: usize,
+}
+
+impl Phases {
+    /// The next phase in the order of [`crate::status::PHASES`] has ended.
+    fn ended(&mut self) {
+        let now = Instant::now();
+        if let Some(phase) = self.shared.counters.phases.get(self.next) {
+            phase.count(now - self.since);
+        }
+        (self.since, self.next) = (now, self.next + 1);
     }
 }
 

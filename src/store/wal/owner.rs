@@ -269,6 +269,7 @@ impl Owner {
         counters.write_nanos.fetch_add((written - began).as_nanos() as u64, Ordering::Relaxed);
         counters.syncs.count(written.elapsed());
         counters.groups.fetch_add(1, Ordering::Relaxed);
+        counters.group_records.count_size(staged.len() as u64);
         counters.records.fetch_add(staged.len() as u64, Ordering::Relaxed);
         counters.written_bytes.fetch_add(padded, Ordering::Relaxed);
         self.head = Lsn(start.0 + padded);

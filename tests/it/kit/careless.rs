@@ -1,9 +1,10 @@
-//! A tiny S3 server that may ignore `If-None-Match`, as some do: PUT, GET, listing and bulk deletion of one bucket, in memory, no
-//! signatures checked.
+//! A tiny S3 server that may ignore `If-None-Match`, as some do, and may take its time with data files: PUT, GET, listing and bulk
+//! deletion of one bucket, in memory, no signatures checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -24,6 +25,8 @@ pub struct Careless {
 struct Inner {
     objects: Mutex<BTreeMap<String, Bytes>>,
     careful: AtomicBool,
+    /// What a PUT of a data file takes.
+    upload_millis: AtomicU64,
 }
 
 impl Careless {
@@ -42,6 +45,11 @@ impl Careless {
         self.inner.careful.store(true, Ordering::SeqCst);
     }
 
+    /// From now on a PUT of a data file takes so long.
+    pub fn slow_uploads(&self, millis: u64) {
+        self.inner.upload_millis.store(millis, Ordering::SeqCst);
+    }
+
     /// The keys that are there.
     pub fn keys(&self) -> Vec<String> {
         self.inner.objects.lock().keys().cloned().collect()
@@ -54,6 +62,9 @@ async fn answer(State(inner): State<Arc<Inner>>, request: Request) -> Response<B
     let path = parts.uri.path().trim_start_matches('/');
     let key = path.split_once('/').map_or("", |(_bucket, key)| key).to_owned();
     let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    if parts.method == Method::PUT && key.ends_with(".parquet") {
+        tokio::time::sleep(Duration::from_millis(inner.upload_millis.load(Ordering::SeqCst))).await;
+    }
     match parts.method {
         Method::PUT => inner.put(key, body, header(header::IF_NONE_MATCH) == Some("*")),
         Method::POST => inner.delete(&String::from_utf8_lossy(&body)),

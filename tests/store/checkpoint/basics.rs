@@ -192,6 +192,10 @@ fn a_long_log_brings_a_checkpoint_by_itself() {
     wait_until("no checkpoint came", || store.status()[0].replay_bytes() < 100_000 + 8192);
     assert!(store.status()[0].checkpoints > 0);
     wait_until("segments stay", || segments(&fs).len() <= 4);
+    let status = store.status().remove(0);
+    let phases = status.phases.each_ref().map(penstock_store::Distribution::count);
+    assert!(phases[0] > 0 && phases.iter().all(|count| *count == phases[0] || *count + 1 == phases[0]), "{phases:?}");
+    assert_eq!((status.group_records.count(), status.group_records.sum), (status.groups, status.records));
     expect_rows(&fs, &options, &rows(0..200), "a long log");
 }
 

@@ -11,7 +11,7 @@ use crate::lake::patience::Patience;
 fn writers(name: &str) -> Writers {
     let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
     let patience = Patience { tries: 1, first_wait: Duration::from_millis(1), whole: Duration::from_secs(1) };
-    let sink = Sink::new(Arc::new(InMemory::new()), patience, Uploading::default());
+    let sink = Sink::uncounted(Arc::new(InMemory::new()), patience, Uploading::default());
     let config = WriterConfig::new(Arc::clone(&schema), vec![], None, None, None, Default::default(), None);
     Writers::new(sink, config, schema, Some(name.to_owned()))
 }

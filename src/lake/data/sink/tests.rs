@@ -112,7 +112,7 @@ fn sink(failures: usize) -> (Sink, Arc<Shaky>, Arc<Ledger>) {
     let ledger = Arc::new(Ledger { store: Arc::clone(&store), heard: Mutex::default() });
     let patience = Patience { tries: 4, first_wait: Duration::from_millis(1), whole: Duration::from_secs(30) };
     let uploading = Uploading { announce: Some(Arc::clone(&ledger) as _), requests: None };
-    (Sink::new(Arc::clone(&store) as _, patience, uploading), store, ledger)
+    (Sink::uncounted(Arc::clone(&store) as _, patience, uploading), store, ledger)
 }
 
 /// Writes a file as the file writer does: in parts of 5 MiB.
