@@ -72,7 +72,7 @@ async fn after_a_checkpoint_a_killed_server_reads_next_to_nothing_and_has_every_
     assert_eq!(figure(&status, "/store/recovery/records"), 0, "{status}");
     assert_eq!(figure(&status, "/store/unflushed_rows"), 900, "{status}");
     let said = penstock(&["status", "--url", &server.url]).await.ok();
-    assert!(said.contains("restart") && said.contains("of log; this start read"), "{said}");
+    assert!(said.contains("restart") && said.contains("by a self-test; this start read"), "{said}");
     // From lane file and log together.
     for table in TABLES {
         server.append(table, rows(300..400)).await;

@@ -175,10 +175,11 @@ async fn the_drain_rate_follows_the_parallelism_during_a_backlog() {
     let incarnation = server.status().await["incarnation"].clone();
     let hour = |n: u64| json!({ "ts": 1_700_000_000_u64 + n * 3_600, "id": n });
     let definition = json!({
-        "columns": [{ "name": "ts", "type": "timestamp" }, { "name": "id", "type": "long" }],
+        "columns": [{ "name": "ts", "type": "timestamp", "nullable": false }, { "name": "id", "type": "long" }],
         "event_time": "ts", "event_time_unit": "s",
     });
-    assert_eq!(server.declare("backlog", &definition).await.status, 201);
+    let declared = server.declare("backlog", &definition).await;
+    assert_eq!(declared.status, 201, "{}", declared.text());
     server.append("backlog", (0..GENERATIONS).map(hour)).await;
     let flushed = async || {
         let status = server.status().await;
