@@ -34,7 +34,7 @@ impl fmt::Display for Setting {
         match *self {
             Self::Count(count) => write!(f, "{count}"),
             Self::Size(bytes) => {
-                let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+                let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
                 let whole = units.into_iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
                 let (name, unit) = whole.unwrap_or(("B", 1_u64));
                 write!(f, "{}{name}", bytes / unit)

@@ -57,7 +57,7 @@ fn a_value_that_cannot_be_is_refused_with_what_may_be() {
     for value in [json!(0), json!(1.01), json!("NaN"), json!("inf"), json!(f64::NAN)] {
         assert!(refused("admission.table_share", value).contains("a part of 1 from 0.001 to 1"));
     }
-    assert!(refused("store.checkpoint_log", json!("1KiB")).contains("a size from 64KiB to 1024GiB"));
+    assert!(refused("store.checkpoint_log", json!("1KiB")).contains("a size from 64KiB to 1TiB"));
 }
 
 #[test]
