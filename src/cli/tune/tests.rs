@@ -50,8 +50,8 @@ fn an_explanation_names_what_binds_and_the_next_setting() {
         effect: "about twice as much".to_owned(),
         ..Next::default()
     };
-    let mut explanation = Explanation::default();
-    explanation.flush = Finding { binds: Bind::UploadLatency, because: "10 wait".to_owned(), next: Some(next.clone()) };
+    let flush = Finding { binds: Bind::UploadLatency, because: "10 wait".to_owned(), next: Some(next.clone()) };
+    let mut explanation = Explanation { flush, ..Explanation::default() };
     explanation.measured.records_per_second = 1_234.0;
     let text = render_explanation(&explanation);
     assert!(text.starts_with("acks are bound by nothing\n"), "{text}");
