@@ -77,12 +77,7 @@ fn by_hand(spec: &TableSpec, slices: &[Bytes]) -> usize {
     let decode = |bytes: &Bytes| payload::decode(ENCODING_IPC, bytes, &schema).expect("should decode");
     let batches: Vec<RecordBatch> = slices.iter().map(decode).collect();
     let all = concat_batches(&schema, &batches).expect("should be one schema");
-    let keys = ["service", "host", "ts"].map(|name| {
-        let values = Arc::clone(all.column_by_name(name).expect("should be there"));
-        SortColumn { values, options: None }
-    });
-    let order = lexsort_to_indices(&keys, None).expect("should be ordered");
-    let sorted = take_record_batch(&all, &order).expect("should be in bounds");
+    let sorted = sorted(&all, &["service", "host", "ts"]);
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("should be a level")))
         .set_statistics_enabled(EnabledStatistics::Page)
@@ -92,6 +87,26 @@ fn by_hand(spec: &TableSpec, slices: &[Bytes]) -> usize {
     writer.write(&sorted).expect("should encode");
     writer.close().expect("should end");
     file.len()
+}
+
+/// The rows in the order of these columns.
+pub fn sorted(rows: &RecordBatch, by: &[&str]) -> RecordBatch {
+    let key = |name: &&str| {
+        let values = Arc::clone(rows.column_by_name(name).expect("should be there"));
+        SortColumn { values, options: None }
+    };
+    let keys: Vec<SortColumn> = by.iter().map(key).collect();
+    let order = lexsort_to_indices(&keys, None).expect("should be ordered");
+    take_record_batch(rows, &order).expect("should be in bounds")
+}
+
+/// Log rows of about so many bytes of payload.
+pub fn log_rows(payload_bytes: usize) -> RecordBatch {
+    let spec = logs();
+    let schema = arrow_schema(&spec);
+    let decode = |bytes: &Bytes| payload::decode(ENCODING_IPC, bytes, &schema).expect("should decode");
+    let batches: Vec<RecordBatch> = slices(&spec, payload_bytes).iter().map(decode).collect();
+    concat_batches(&schema, &batches).expect("should be one schema")
 }
 
 fn logs() -> TableSpec {

@@ -5,11 +5,13 @@
 //! - `isolation`: p99 of seal to commit of 16 tables with and without another one whose commits take 5 s: wanted at most +10 %;
 //! - `requests`: calls a commit in the steady state, by kind: wanted at most 2 and the share of a head check;
 //! - `encode`: processor time of a generation of 100 MB from seal to commit, against one thread by hand: wanted at most 1.25 times;
+//! - `codecs`: bytes and processor time of a data file, by compression and by rows of a row group;
 //! - `history`: time and calls of commits behind number 10 and number 5,000 of a table, with log care: wanted at most 1.2 times.
 //!
 //! `cargo bench --bench flush` runs all, `cargo bench --bench flush -- requests` one; `PENSTOCK_BENCH_QUICK=1` is for seeing that it
 //! runs at all.
 
+mod codecs;
 mod encode;
 mod kit;
 mod slow;
@@ -52,6 +54,9 @@ fn main() {
     }
     if is_wanted("encode") {
         runtime.block_on(encode::run(scale.payload));
+    }
+    if is_wanted("codecs") {
+        codecs::run(scale.payload);
     }
     if is_wanted("history") {
         runtime.block_on(history(scale));

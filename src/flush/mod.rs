@@ -88,6 +88,9 @@ pub struct Options {
     pub target_file_bytes: bytesize::ByteSize,
     /// zstd level of the data files, 1 to 22. Default 1.
     pub zstd_level: i32,
+    /// The first so many columns have their least and largest value and their number of nulls in the Delta log; a table's own
+    /// `delta.dataSkippingNumIndexedCols` wins. Default 32.
+    pub stats_columns: u32,
     /// How long a commit on an object store waits for others before the table's log is looked at, which has to confirm it before
     /// its rows leave the log. On a local lake each commit is confirmed at once. Default 2s.
     #[serde(with = "humantime_serde")]
@@ -117,6 +120,7 @@ impl Default for Options {
             seal_bytes: bytesize::ByteSize::mib(64),
             target_file_bytes: bytesize::ByteSize::mib(256),
             zstd_level: 1,
+            stats_columns: 32,
             confirm_delay: Duration::from_secs(2),
             orphan_age: Duration::from_secs(600),
             dead_letter_after: 5,
@@ -128,7 +132,8 @@ impl Default for Options {
 impl Options {
     fn file_settings(&self) -> FileSettings {
         let target = NonZeroU64::new(self.target_file_bytes.as_u64()).unwrap_or(NonZeroU64::MIN);
-        FileSettings { zstd_level: self.zstd_level, target_file_bytes: target, ..FileSettings::default() }
+        let Self { zstd_level, stats_columns, .. } = *self;
+        FileSettings { zstd_level, stats_columns, target_file_bytes: target, ..FileSettings::default() }
     }
 }
 

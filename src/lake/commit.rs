@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use super::entry::{self, Entry, Txn, app_id};
 use super::head::{Books, Head, Landed, State};
-use super::{Error, LakeTable, lean};
+use super::{Error, LakeTable, lean, retention};
 use crate::failpoint;
 use crate::schema::TableSpec;
 
@@ -183,6 +183,7 @@ impl LakeTable {
         let State::Known(head) = &mut books.state else { return Err(self.lost_races(version)) };
         self.snapshots.note(version, head.absorb(location, version, entry)?);
         self.check_definition(&head.definition)?;
+        *self.stats_columns.lock() = retention::stats_columns(head.definition.properties());
         Ok(head)
     }
 

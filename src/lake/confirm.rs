@@ -91,6 +91,7 @@ impl LakeTable {
             self.snapshots.forget();
             return Err(refused);
         }
+        *self.stats_columns.lock() = retention::stats_columns(log.definition.properties());
         self.check_fence(books, &log)?;
         // MUST BEFORE anybody believes the log: an entry that a killed process left visible may still be lost with the
         // power, and the rows it covers would be dropped from our log as committed.

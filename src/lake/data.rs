@@ -46,6 +46,9 @@ pub struct FileSettings {
     pub target_file_bytes: NonZeroU64,
     /// Rows of a row group; default 1,048,576.
     pub row_group_rows: usize,
+    /// The first so many columns have their least and largest value and their number of nulls in the log, where the table's own
+    /// `delta.dataSkippingNumIndexedCols` does not say another number. Default 32, as readers expect.
+    pub stats_columns: u32,
 }
 
 impl Default for FileSettings {
@@ -54,6 +57,7 @@ impl Default for FileSettings {
             zstd_level: 1,
             target_file_bytes: const { NonZeroU64::new(256 << 20).expect("should not be 0") },
             row_group_rows: 1 << 20,
+            stats_columns: 32,
         }
     }
 }
@@ -135,14 +139,16 @@ impl LakeTable {
     ) -> Result<DataFiles, Error> {
         let schema = table_arrow_schema(spec);
         let files = arrow_schema(spec);
+        let of_table = self.stats_columns.lock().clone();
+        let stats_columns = of_table.unwrap_or_else(|| settings.stats_columns.to_string());
         let config = WriterConfig::new(
             Arc::clone(&files),
             Vec::new(),
             Some(settings.properties(spec)?),
             Some(settings.target_file_bytes),
             Some(WRITE_BATCH_ROWS),
-            // The first 32 columns, as the Delta protocol's default has it.
-            Default::default(),
+            // Its type has no name that can be written here. What a table says and is no number was not kept.
+            stats_columns.as_str().try_into().unwrap_or_default(),
             None,
         );
         let sink = Sink::new(&self.parts, uploading);

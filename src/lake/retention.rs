@@ -12,6 +12,7 @@ use super::Error;
 
 const TRANSACTIONS: &str = "delta.setTransactionRetentionDuration";
 const LOG: &str = "delta.logRetentionDuration";
+const STATS_COLUMNS: &str = "delta.dataSkippingNumIndexedCols";
 const CLEAN_UP: &str = "delta.enableExpiredLogCleanup";
 
 /// What Delta takes if the table says nothing.
@@ -19,6 +20,13 @@ const DEFAULT_LOG: Duration = Duration::from_secs(30 * 86_400);
 
 /// How many times longer than a head is believed entries have to be kept.
 const MARGIN: u32 = 10;
+
+/// The columns whose statistics go into the log; -1 for all. Not about retention, and read with the other properties.
+pub(super) fn stats_columns(properties: &Properties) -> Option<String> {
+    let columns: i64 = value(properties, STATS_COLUMNS)?.trim().parse().ok()?;
+    // As whoever else writes the table takes it: no other negative number means anything.
+    (columns >= -1).then(|| columns.to_string())
+}
 
 /// The properties of a table's metadata.
 pub(super) type Properties = HashMap<String, Option<String>>;

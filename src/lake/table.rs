@@ -7,6 +7,7 @@ use std::time::Duration;
 use deltalake::logstore::LogStoreRef;
 use object_store::ObjectStore;
 use object_store::path::Path;
+use parking_lot::Mutex;
 use penstock_store::{Incarnation, NodeId, TableId};
 use tokio::sync::watch;
 use url::Url;
@@ -61,6 +62,9 @@ pub struct LakeTable {
     pub(super) books: tokio::sync::Mutex<Books>,
     pub(super) snapshots: Snapshots,
     published: watch::Sender<Option<u64>>,
+    /// What the table says of [`FileSettings::stats_columns`](super::FileSettings), as of the newest head; outside of the commit lock,
+    /// as uploads do not wait for commits.
+    pub(super) stats_columns: Mutex<Option<String>>,
     pub(super) caretaker: Arc<Caretaker>,
 }
 
@@ -76,7 +80,7 @@ impl LakeTable {
         let identity = Arc::new(Identity::new(id, name));
         let caretaker = Caretaker::new(Arc::clone(&identity), &parts);
         let (books, published) = (Default::default(), watch::Sender::new(None));
-        Self { identity, parts, books, snapshots, published, caretaker }
+        Self { identity, parts, books, snapshots, published, stats_columns: Mutex::default(), caretaker }
     }
 
     /// Where the table lies; ends with a slash.

@@ -1,13 +1,14 @@
 //! Data files and what their `add` actions say.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use serde_json::{Value, json};
 
 use super::support::*;
-use crate::lake::FileSettings;
+use crate::lake::{FileSettings, LakeTable};
 use crate::schema::TableSpec;
 
 #[tokio::test]
@@ -206,4 +207,45 @@ async fn declared_columns_have_a_bloom_filter_that_knows_their_values() {
         let strangers = (0..100).filter(|n| filter.check(&format!("stranger-{n}").as_str())).count();
         assert!(strangers < 20, "{strangers} of 100 values that are not there are taken for there");
     }
+}
+
+/// The columns that the statistics of a file of the table name.
+async fn columns_with_statistics(table: &LakeTable, settings: &FileSettings) -> Vec<String> {
+    let files = table.write_data(&spec(), day_of_rows(&spec(), 20_000, 3), settings).await.expect("should write");
+    let stats = files.adds[0].stats.as_deref().expect("should have statistics");
+    let stats: Value = serde_json::from_str(stats).expect("should be JSON");
+    assert_eq!(stats["numRecords"], 3, "whatever the number of columns");
+    let mut names: Vec<String> =
+        stats["nullCount"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn the_first_columns_have_statistics_and_the_table_says_how_many_if_it_does() {
+    let (lake, store) = Faulty::lake([]);
+    let table = lake.table(TABLE, &name());
+    let settings = FileSettings { stats_columns: 2, ..Default::default() };
+    assert_eq!(columns_with_statistics(&table, &FileSettings::default()).await, ["host", "load", "ts"]);
+    assert_eq!(columns_with_statistics(&table, &settings).await, ["host", "ts"], "as set");
+
+    // Another writer sets the table's property, seen with the next commit; then another takes over and opens it.
+    ten_rows(&table, 1).await.expect("should commit");
+    let first = store.entry(0).await.expect("should have version 0");
+    let mut metadata = actions(&first, "metaData").remove(0);
+    for (version, said, expected) in [
+        (2, "1", &["ts"][..]),
+        (4, "0", &[]),
+        (6, "-1", &["host", "load", "ts"]),
+        (8, "as many as there are", &["host", "ts"]),
+        (10, "1", &["ts"]),
+    ] {
+        metadata["configuration"] = json!({ "delta.dataSkippingNumIndexedCols": said });
+        store.put_entry(version, &json!({ "metaData": metadata }).to_string()).await;
+        ten_rows(&table, version).await.expect("should commit behind it");
+        assert_eq!(columns_with_statistics(&table, &settings).await, expected, "{said}");
+    }
+    let next = Faulty::lake_over(Arc::clone(&store) as _, []).0.table(TABLE, &name());
+    next.resolve(&[NOW], NODE).await.expect("should open");
+    assert_eq!(columns_with_statistics(&next, &settings).await, ["ts"]);
 }
