@@ -3,18 +3,19 @@
 use bytes::Bytes;
 
 use super::json::{Body, RowShapes};
-use super::reject::{Fault, Reject, RejectKind};
+use super::reject::{Reject, RejectKind};
 use super::rejected::Rejected;
-use super::{Format, Limits, arrow};
-use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN};
-use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, TimeUnit};
+use super::{Format, Limits, arrow, names};
+use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN, check_column_name};
+use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, TimeUnit, remainder};
 
 /// Columns that are taken for the event time; the first of these names that exists.
 pub(super) const EVENT_TIME_NAMES: &[&str] = &["timestamp", "time", "ts"];
 
-/// Infers a table that holds every row of the body without loss; rows that are no JSON objects are passed over. Columns stand in the order of their first
-/// appearance; all but the event time may be null. `time_unit` says what epoch numbers in the event time count.
-/// Where no column can be the event time by its name, rows are timed by their receipt.
+/// Infers a table that holds as many rows of the body as one can, without loss. What holds most values of a column decides its type,
+/// and not their order; the rows that do not fit are told by whoever decodes them. Columns stand in the order of their first
+/// appearance; all but the event time may be null, and those without a value are left out. `time_unit` says what epoch numbers in the
+/// event time count. Where no column can be the event time by its name, rows are timed by their receipt.
 pub fn infer(
     name: TableName,
     format: Format,
@@ -25,10 +26,16 @@ pub fn infer(
     if body.len() > limits.decoded_bytes() {
         return Err(Reject::body_too_large(limits.decoded_bytes()));
     }
-    let (event, columns) = match format {
-        Format::ArrowStream => arrow::columns(body, limits)?,
+    let Inferred { event, columns: mut found, nanos } = match format {
+        Format::ArrowStream => arrow::columns(body, time_unit, limits)?,
         Format::Ndjson | Format::Json => json_columns(format, body, time_unit, limits)?,
     };
+    if let Some((column, values)) = found.iter_mut().find(|(column, _)| event == Some(column.name.as_str())) {
+        // It stays, however many others have its name in another case.
+        (*column, *values) = (time_column(&column.name), u64::MAX);
+    }
+    let mut columns = names::usable(found, check_column_name);
+    add_remainders(&mut columns, &nanos);
     if columns.len() > limits.max_columns {
         return Err(Reject::too_many_columns(limits.max_columns));
     }
@@ -51,12 +58,33 @@ pub(super) fn time_column(name: &str) -> ColumnSpec {
     ColumnSpec { name: name.to_owned(), kind: ColumnType::Timestamp, nullable: false }
 }
 
+/// Puts a column for the nanoseconds behind each of these times, unless there is one of its name.
+fn add_remainders(columns: &mut Vec<ColumnSpec>, times: &[String]) {
+    for time in times {
+        let name = remainder::name_of(time);
+        let taken = columns.iter().any(|column| column.name.to_lowercase() == name.to_lowercase());
+        if let Some(at) = columns.iter().position(|column| column.name == *time).filter(|_| !taken) {
+            columns.insert(at + 1, ColumnSpec { name, kind: ColumnType::Int, nullable: true });
+        }
+    }
+}
+
+/// What a body asks for.
+pub(super) struct Inferred {
+    /// The column of the event time.
+    pub event: Option<&'static str>,
+    /// All columns, with the number of their values.
+    pub columns: Vec<(ColumnSpec, u64)>,
+    /// Times that have nanoseconds.
+    pub nanos: Vec<String>,
+}
+
 fn json_columns(
     format: Format,
     body: &Bytes,
     time_unit: Option<TimeUnit>,
     limits: &Limits,
-) -> Result<(Option<&'static str>, Vec<ColumnSpec>), Reject> {
+) -> Result<Inferred, Reject> {
     let mut shapes = RowShapes::new(time_unit, EVENT_TIME_NAMES, limits);
     let mut rejected = Rejected::default();
     let rows = Body::new(format, body)?.each(limits, &mut shapes, &mut rejected)?;
@@ -68,11 +96,8 @@ fn json_columns(
     if let Some(name) = event {
         shapes.check_event_time(name)?;
     }
-    let columns = shapes
-        .columns
-        .column_specs(|name| (event == Some(name)).then(|| time_column(name)))
-        .map_err(|(row, fault)| fault.at(shapes.number(row), ""))?;
-    Ok((event, columns))
+    let nanos = event.filter(|name| shapes.has_nanos(name)).map(str::to_owned).into_iter().collect();
+    Ok(Inferred { event, columns: shapes.columns.column_specs(), nanos })
 }
 
 fn define(
@@ -83,10 +108,8 @@ fn define(
 ) -> Result<TableSpec, Reject> {
     let event_time = match event {
         Some(name) => EventTime::Column { name: name.to_owned(), unit },
-        None if columns.iter().any(|c| c.name.eq_ignore_ascii_case(RECEIPT_COLUMN)) => {
-            return Err(Fault::reserved_column().within(RECEIPT_COLUMN).at(1, ""));
-        }
         None => {
+            columns.retain(|column| !names::is_reserved(&column.name));
             columns.push(time_column(RECEIPT_COLUMN));
             EventTime::Receipt { column: RECEIPT_COLUMN.to_owned() }
         }

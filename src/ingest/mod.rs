@@ -26,6 +26,7 @@ pub mod format;
 pub mod infer;
 mod json;
 pub mod limits;
+mod names;
 mod number;
 pub mod post;
 pub mod reject;

@@ -171,13 +171,34 @@ impl Fault {
         )
     }
 
+    /// A time with digits for which the table has no place.
     pub fn timestamp_precision(value: &str) -> Self {
         Self::new(
             "timestamp_precision",
-            format!("{} has digits below a microsecond; a table keeps microseconds", excerpt(value)),
-            "round to microseconds before sending, or send the nanoseconds in a long column as well",
+            format!(
+                "{} has digits below a microsecond; the table keeps microseconds, and no column takes the rest",
+                excerpt(value)
+            ),
+            "declare an int column beside the time, named like it with _ns behind it: it takes the nanoseconds",
         )
         .of(value)
+    }
+
+    pub fn below_nanosecond(value: &str) -> Self {
+        Self::new(
+            "timestamp_precision",
+            format!("{} has digits below a nanosecond", excerpt(value)),
+            "round to nanoseconds before sending, or send the time as text in a string column as well",
+        )
+        .of(value)
+    }
+
+    pub fn other_nanoseconds(nanos: i32) -> Self {
+        Self::new(
+            "nanoseconds_differ",
+            format!("the row says other nanoseconds than its time, which has {nanos}"),
+            "leave the column out, or send the time without nanoseconds",
+        )
     }
 }
 

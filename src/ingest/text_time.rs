@@ -1,4 +1,4 @@
-//! Times and dates from text and from epoch numbers, exact to the microsecond or refused.
+//! Times and dates from text and from epoch numbers, exact to the nanosecond or refused.
 
 use crate::schema::time::{DAY_MICROS, MAX_MICROS, MIN_MICROS, days_of_civil};
 use crate::schema::{EventTime, TableSpec, TimeUnit};
@@ -6,11 +6,35 @@ use crate::schema::{EventTime, TableSpec, TimeUnit};
 use super::number::{Exact, NumberError};
 use super::reject::{Fault, excerpt};
 
-/// Digits of a second's fraction that a table keeps.
-const MICRO_DIGITS: usize = 6;
+/// Digits of a second's fraction that can be kept.
+const NANO_DIGITS: usize = 9;
 
+const NANOS: i128 = 1_000;
 const MINUTE_MICROS: i64 = 60_000_000;
 const HOUR_MICROS: i64 = 60 * MINUTE_MICROS;
+
+/// A time, to the nanosecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time {
+    /// Floored, also before 1970.
+    pub micros: i64,
+    /// 0 to 999 nanoseconds behind them.
+    pub nanos: i32,
+}
+
+impl Time {
+    /// A time of nanoseconds since the epoch; `shown` is how it came.
+    fn of_nanos(nanos: i128, shown: &str) -> Result<Self, Fault> {
+        let micros = i64::try_from(nanos.div_euclid(NANOS)).unwrap_or(i64::MAX);
+        let rest = i32::try_from(nanos.rem_euclid(NANOS)).unwrap_or(0);
+        Ok(Self { micros: in_range(micros, shown)?, nanos: rest })
+    }
+
+    /// Its microseconds, if it has nothing below.
+    pub fn whole(self, shown: &str) -> Result<i64, Fault> {
+        if self.nanos == 0 { Ok(self.micros) } else { Err(Fault::timestamp_precision(shown)) }
+    }
+}
 
 /// How numbers in a timestamp column are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +56,8 @@ impl Epochs {
         }
     }
 
-    /// A number's time in microseconds.
-    pub fn read_number(self, text: &str) -> Result<i64, Fault> {
+    /// A number's time.
+    pub fn read_number(self, text: &str) -> Result<Time, Fault> {
         match self {
             Self::Micros => epoch(text, TimeUnit::Us),
             Self::Unit(unit) => epoch(text, unit),
@@ -45,9 +69,9 @@ impl Epochs {
         }
     }
 
-    /// A text's time in microseconds. Where the table says a unit, digits alone are an epoch number that came as a
+    /// A text's time. Where the table says a unit, digits alone are an epoch number that came as a
     /// string, as 64-bit numbers do; elsewhere they might as well be a date without its hyphens.
-    pub fn read_text(self, text: &str) -> Result<i64, Fault> {
+    pub fn read_text(self, text: &str) -> Result<Time, Fault> {
         match self {
             Self::Unit(unit) if is_integer(text) => epoch(text, unit),
             _ => timestamp(text),
@@ -60,8 +84,8 @@ fn is_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A timestamp in microseconds: RFC 3339, with a space in place of `T` as well, UTC where it has no offset.
-pub(super) fn timestamp(text: &str) -> Result<i64, Fault> {
+/// A timestamp: RFC 3339, with a space in place of `T` as well, UTC where it has no offset.
+pub(super) fn timestamp(text: &str) -> Result<Time, Fault> {
     let mut rest = Cursor(text.as_bytes());
     let parsed = read_timestamp(&mut rest).filter(|_| rest.0.is_empty());
     match parsed {
@@ -70,8 +94,8 @@ pub(super) fn timestamp(text: &str) -> Result<i64, Fault> {
             format!("{:?} is not a timestamp", excerpt(text)),
             "send RFC 3339, as in 2026-01-31T12:34:56.789Z or with an offset such as +02:00",
         )),
-        Some((_, false)) => Err(Fault::timestamp_precision(text)),
-        Some((micros, true)) => in_range(micros, text),
+        Some((_, false)) => Err(Fault::below_nanosecond(text)),
+        Some((nanos, true)) => Time::of_nanos(nanos, text),
     }
 }
 
@@ -87,19 +111,19 @@ pub(super) fn in_range(micros: i64, shown: &str) -> Result<i64, Fault> {
     ))
 }
 
-/// An epoch number in microseconds.
-pub(super) fn epoch(text: &str, unit: TimeUnit) -> Result<i64, Fault> {
+/// An epoch number's time.
+pub(super) fn epoch(text: &str, unit: TimeUnit) -> Result<Time, Fault> {
     let power = match unit {
-        TimeUnit::S => 6,
-        TimeUnit::Ms => 3,
-        TimeUnit::Us => 0,
-        TimeUnit::Ns => -3,
+        TimeUnit::S => 9,
+        TimeUnit::Ms => 6,
+        TimeUnit::Us => 3,
+        TimeUnit::Ns => 0,
     };
     match Exact::parse(text).and_then(|n| n.scaled(power)) {
-        Err(NumberError::Inexact) => Err(Fault::timestamp_precision(text)),
+        Err(NumberError::Inexact) => Err(Fault::below_nanosecond(text)),
         Err(NumberError::Syntax) => Err(Fault::type_mismatch(&excerpt(text), "timestamp")),
-        Err(NumberError::Range) => in_range(i64::MAX, text),
-        Ok(micros) => in_range(i64::try_from(micros).unwrap_or(i64::MAX), text),
+        Err(NumberError::Range) => Time::of_nanos(i128::MAX, text),
+        Ok(nanos) => Time::of_nanos(nanos, text),
     }
 }
 
@@ -115,8 +139,8 @@ pub(super) fn date(text: &str) -> Result<i32, Fault> {
     })
 }
 
-/// Microseconds, and whether the text has nothing but zeros behind them.
-fn read_timestamp(rest: &mut Cursor<'_>) -> Option<(i64, bool)> {
+/// Nanoseconds, and whether the text has nothing but zeros behind them.
+fn read_timestamp(rest: &mut Cursor<'_>) -> Option<(i128, bool)> {
     let days = i64::from(rest.date()?);
     rest.one_of(b"Tt ")?;
     let hour = rest.two_digits(23)?;
@@ -126,8 +150,8 @@ fn read_timestamp(rest: &mut Cursor<'_>) -> Option<(i64, bool)> {
     let second = rest.two_digits(59)?;
     let (fraction, exact) = if rest.one_of(b".").is_some() { rest.fraction()? } else { (0, true) };
     let offset = rest.offset()?;
-    let of_day = hour * HOUR_MICROS + minute * MINUTE_MICROS + second * 1_000_000 + fraction;
-    Some((days * DAY_MICROS + of_day - offset, exact))
+    let of_day = hour * HOUR_MICROS + minute * MINUTE_MICROS + second * 1_000_000;
+    Some((i128::from(days * DAY_MICROS + of_day - offset) * NANOS + i128::from(fraction), exact))
 }
 
 struct Cursor<'a>(&'a [u8]);
@@ -160,10 +184,10 @@ impl Cursor<'_> {
     }
 
     fn fraction(&mut self) -> Option<(i64, bool)> {
-        let (mut micros, mut places, mut exact) = (0, 0, true);
+        let (mut nanos, mut places, mut exact) = (0, 0, true);
         while let Some(digit) = self.digit() {
-            if places < MICRO_DIGITS {
-                micros = micros * 10 + digit;
+            if places < NANO_DIGITS {
+                nanos = nanos * 10 + digit;
             } else {
                 exact &= digit == 0;
             }
@@ -172,8 +196,8 @@ impl Cursor<'_> {
         if places == 0 {
             return None;
         }
-        let missing = u32::try_from(MICRO_DIGITS.saturating_sub(places)).ok()?;
-        Some((micros * 10_i64.pow(missing), exact))
+        let missing = u32::try_from(NANO_DIGITS.saturating_sub(places)).ok()?;
+        Some((nanos * 10_i64.pow(missing), exact))
     }
 
     /// `Z`, `+hh:mm`, `+hhmm`, `+hh`, or nothing.

@@ -338,8 +338,7 @@ fn check_nested(column: &str, kind: &ColumnType) -> Result<(), SpecError> {
             }
             let mut seen = HashSet::new();
             for field in fields {
-                let valid = check_column_name(&field.name).is_ok() && !field.name.contains(['<', '>', ':']);
-                if !valid || !seen.insert(field.name.to_lowercase()) {
+                if check_field_name(&field.name).is_err() || !seen.insert(field.name.to_lowercase()) {
                     let field = field.name.chars().take(64).collect();
                     return Err(SpecError::FieldName { column: column.to_owned(), field });
                 }
@@ -356,8 +355,23 @@ fn check_nested(column: &str, kind: &ColumnType) -> Result<(), SpecError> {
     }
 }
 
-/// Parquet and Delta without column mapping refuse these characters in a name.
-fn check_column_name(name: &str) -> Result<(), SpecError> {
+/// Whether a struct's field may have a name: as a column, and as far as its type's text can carry it.
+///
+/// # Errors
+/// [`SpecError::ColumnName`].
+pub fn check_field_name(name: &str) -> Result<(), SpecError> {
+    check_column_name(name)?;
+    if name.contains(['<', '>', ':']) {
+        return Err(SpecError::ColumnName(name.chars().take(64).collect()));
+    }
+    Ok(())
+}
+
+/// Whether a column may have a name. Parquet and Delta without column mapping refuse some characters.
+///
+/// # Errors
+/// [`SpecError::ColumnName`].
+pub fn check_column_name(name: &str) -> Result<(), SpecError> {
     let forbidden = |c: char| matches!(c, ' ' | ',' | ';' | '{' | '}' | '(' | ')' | '=' | '\t' | '\n' | '\r' | '\0');
     if name.is_empty() || name.len() > MAX_COLUMN_NAME_LEN || name.contains(forbidden) {
         return Err(SpecError::ColumnName(name.chars().take(64).collect()));

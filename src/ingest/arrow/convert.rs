@@ -1,10 +1,11 @@
 //! Columns of any Arrow type into a table's types. A value passes unchanged, or rejects its row and is null from then on.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, PrimitiveArray, PrimitiveBuilder, StringArray,
-    new_null_array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, Int32Array, PrimitiveArray, PrimitiveBuilder,
+    StringArray, new_null_array,
 };
 use arrow::compute::take;
 use arrow::datatypes::{
@@ -18,7 +19,7 @@ use super::faults::Faults;
 use super::nested;
 use crate::ingest::number::{self, DOUBLE_EXACT, FLOAT_EXACT, NumberError};
 use crate::ingest::reject::Fault;
-use crate::ingest::text_time::{Epochs, in_range};
+use crate::ingest::text_time::{Epochs, Time, in_range};
 use crate::schema::ColumnType;
 use crate::schema::arrow::{UTC, data_type};
 use crate::schema::time::{MAX_DAYS, MIN_DAYS};
@@ -29,12 +30,7 @@ const DAY_MILLIS: i64 = 86_400_000;
 pub(super) fn convert(array: &ArrayRef, kind: &ColumnType, epochs: Epochs, faults: &mut dyn Faults) -> ArrayRef {
     match array.data_type() {
         DataType::Null => return new_null_array(&data_type(kind), array.len()),
-        DataType::Dictionary(_, _) => {
-            let dictionary = array.as_any_dictionary();
-            let values = take(dictionary.values(), dictionary.keys(), None)
-                .expect("keys of a validated dictionary should be within its values");
-            return convert(&values, kind, epochs, faults);
-        }
+        DataType::Dictionary(_, _) => return convert(&without_dictionary(array), kind, epochs, faults),
         _ => {}
     }
     match kind {
@@ -188,12 +184,54 @@ fn date(array: &ArrayRef, faults: &mut dyn Faults) -> ArrayRef {
     }
 }
 
+/// Converts as [`convert`] does; of a time whose nanoseconds have a place they go there.
+pub(super) fn convert_time_or(
+    array: &ArrayRef,
+    kind: &ColumnType,
+    epochs: Epochs,
+    nanos: Option<&mut Option<Int32Array>>,
+    faults: &mut dyn Faults,
+) -> ArrayRef {
+    match nanos {
+        None => convert(array, kind, epochs, faults),
+        Some(place) => {
+            let (times, nanos) = times(&without_dictionary(array), epochs, true, faults);
+            *place = Some(nanos);
+            times
+        }
+    }
+}
+
+/// Whether any of the times has nanoseconds.
+pub(super) fn has_nanos(array: &ArrayRef, epochs: Epochs) -> bool {
+    struct Ignored;
+    impl Faults for Ignored {
+        fn add(&mut self, _: usize, _: Fault) {}
+    }
+    let (_, nanos) = times(&without_dictionary(array), epochs, true, &mut Ignored);
+    nanos.iter().flatten().any(|nanos| nanos != 0)
+}
+
+fn without_dictionary(array: &ArrayRef) -> ArrayRef {
+    match array.as_any_dictionary_opt() {
+        Some(dictionary) => take(dictionary.values(), dictionary.keys(), None)
+            .expect("keys of a validated dictionary should be within its values"),
+        None => array.clone(),
+    }
+}
+
 fn timestamp(array: &ArrayRef, epochs: Epochs, faults: &mut dyn Faults) -> ArrayRef {
+    times(array, epochs, false, faults).0
+}
+
+/// The times in microseconds, and the nanoseconds behind these; `keeps_nanos` says whether there may be any.
+fn times(array: &ArrayRef, epochs: Epochs, keeps_nanos: bool, faults: &mut dyn Faults) -> (ArrayRef, Int32Array) {
     let scaled = |value: i64, factor: i64, unit: &str| match value.checked_mul(factor) {
         Some(micros) => in_range(micros, &format!("{value} {unit}")),
         None => in_range(i64::MAX, &format!("{value} {unit}")),
     };
-    let times = match array.data_type() {
+    let whole = |time: Time, shown: &str| if keeps_nanos { Ok(time.micros) } else { time.whole(shown) };
+    let micros = match array.data_type() {
         DataType::Timestamp(TimeUnit::Second, _) => {
             each::<TimestampSecondType, TimestampMicrosecondType>(array, faults, |v| scaled(v, 1_000_000, "s"))
         }
@@ -204,29 +242,50 @@ fn timestamp(array: &ArrayRef, epochs: Epochs, faults: &mut dyn Faults) -> Array
             each::<TimestampMicrosecondType, TimestampMicrosecondType>(array, faults, |v| scaled(v, 1, "us"))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            each::<TimestampNanosecondType, TimestampMicrosecondType>(array, faults, |v| match v % 1_000 {
-                0 => in_range(v / 1_000, &format!("{v} ns")),
-                _ => Err(Fault::timestamp_precision(&format!("{v} ns"))),
-            })
+            let times = array.as_primitive::<TimestampNanosecondType>();
+            let micros = each::<TimestampNanosecondType, TimestampMicrosecondType>(array, faults, |v| {
+                let time = Time { micros: v.div_euclid(1_000), nanos: below_micro(v) };
+                whole(time, &format!("{v} ns"))
+            });
+            return (Arc::new(micros.with_timezone(UTC)), times.unary(below_micro));
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            times_from_text(&string(array, faults), epochs, faults)
+            let texts = string(array, faults);
+            let texts = texts.as_string::<i32>().iter().map(|text| text.map(Cow::Borrowed));
+            return times_of(texts, |text| epochs.read_text(text), whole, faults);
         }
-        _ => match each_integer::<TimestampMicrosecondType>(array, faults, |v| epochs.read_number(&v.to_string())) {
-            Some(times) => times,
-            None => return mismatch(array, &ColumnType::Timestamp, faults),
-        },
+        kind if kind.is_integer() => {
+            let integers = each_integer::<Decimal128Type>(array, faults, Ok).expect("integers are read as such");
+            let texts = integers.iter().map(|value| value.map(|value| Cow::Owned(value.to_string())));
+            return times_of(texts, |text| epochs.read_number(text), whole, faults);
+        }
+        _ => {
+            let none = mismatch(array, &ColumnType::Timestamp, faults);
+            return (none, Int32Array::new_null(array.len()));
+        }
     };
-    Arc::new(times.with_timezone(UTC))
+    let nanos = micros.unary(|_| 0);
+    (Arc::new(micros.with_timezone(UTC)), nanos)
 }
 
-fn times_from_text(
-    array: &ArrayRef,
-    epochs: Epochs,
+fn below_micro(nanos: i64) -> i32 {
+    i32::try_from(nanos.rem_euclid(1_000)).expect("a remainder should be below a thousand")
+}
+
+fn times_of<'a>(
+    texts: impl Iterator<Item = Option<Cow<'a, str>>>,
+    read: impl Fn(&str) -> Result<Time, Fault>,
+    whole: impl Fn(Time, &str) -> Result<i64, Fault>,
     faults: &mut dyn Faults,
-) -> PrimitiveArray<TimestampMicrosecondType> {
-    let texts = array.as_string::<i32>().iter().enumerate();
-    texts.map(|(index, text)| text.and_then(|text| kept(epochs.read_text(text), index, faults))).collect()
+) -> (ArrayRef, Int32Array) {
+    let read = |(index, text): (usize, Option<Cow<'_, str>>)| {
+        let text = text?;
+        let time = read(&text).and_then(|time| whole(time, &text).map(|micros| Time { micros, ..time }));
+        kept(time, index, faults)
+    };
+    let times: Vec<Option<Time>> = texts.enumerate().map(read).collect();
+    let micros: PrimitiveArray<TimestampMicrosecondType> = times.iter().map(|time| time.map(|t| t.micros)).collect();
+    (Arc::new(micros.with_timezone(UTC)), times.iter().map(|time| time.map(|t| t.nanos)).collect())
 }
 
 fn decimal(array: &ArrayRef, precision: u8, scale: i8, faults: &mut dyn Faults) -> ArrayRef {

@@ -5,6 +5,7 @@
 //! - [`plain`]: runs and list views written out;
 //! - [`convert`]: columns of any Arrow type into the table's types, without loss;
 //! - [`nested`]: the same for lists, structs and maps;
+//! - [`remainder`]: the nanoseconds of times;
 //! - [`faults`]: the values that do not fit; [`as_json`]: their rows as JSON.
 
 pub(super) mod as_json;
@@ -12,6 +13,7 @@ mod convert;
 mod faults;
 mod nested;
 mod plain;
+mod remainder;
 mod size;
 mod stream;
 
@@ -20,37 +22,54 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::{FilterBuilder, concat_batches};
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 
-use convert::convert;
+use convert::convert_time_or;
 use faults::{Faults, RowFaults};
 
-use super::Limits;
-use super::infer::{event_time, time_column};
+use super::infer::{Inferred, event_time};
 use super::limits::row_bytes;
 use super::reject::{Fault, Reject, RejectKind};
 use super::rejected::Rejected;
 use super::text_time::Epochs;
+use super::{Limits, names};
 use crate::schema::arrow::{UTC, arrow_schema, column_type};
-use crate::schema::{ColumnSpec, EventTime, TableSpec};
+use crate::schema::remainder::pairs;
+use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
 /// The columns that a stream asks for, and which of them is the event time.
-pub(super) fn columns(body: &Bytes, limits: &Limits) -> Result<(Option<&'static str>, Vec<ColumnSpec>), Reject> {
+pub(super) fn columns(body: &Bytes, unit: Option<TimeUnit>, limits: &Limits) -> Result<Inferred, Reject> {
     let (schema, batches) = stream::read(body, limits)?;
     if batches.iter().all(|b| b.num_rows() == 0) {
         return Err(Reject::empty_body());
     }
     check_names(&schema)?;
+    // Before anything is written out.
+    check_size(0, &batches, limits)?;
     let event = event_time(schema.fields().iter().map(|f| f.name().as_str()));
-    let columns = schema.fields().iter().map(|field| {
-        if event == Some(field.name()) {
-            return time_column(field.name());
+    let (mut columns, mut nanos) = (Vec::with_capacity(schema.fields().len()), Vec::new());
+    for (at, field) in schema.fields().iter().enumerate() {
+        // A column of the type null says nothing, whatever its rows are.
+        if *field.data_type() == DataType::Null {
+            continue;
         }
         let kind = column_type(field.data_type()).expect("types without a counterpart should have been refused");
-        ColumnSpec { name: field.name().clone(), kind, nullable: true }
-    });
-    Ok((event, columns.collect()))
+        let nulls = |batch: &RecordBatch| batch.num_rows() - batch.column(at).logical_null_count();
+        let values = batches.iter().map(nulls).sum::<usize>() as u64;
+        let name = field.name().clone();
+        let arrays = || batches.iter().map(|batch| plain::plain(batch.column(at)));
+        // Numbers and text are times in the event time only.
+        let has_nanos = match event == Some(field.name()) {
+            true => arrays().any(|array| convert::has_nanos(&array, unit.map_or(Epochs::None, Epochs::Unit))),
+            false => kind == ColumnType::Timestamp && arrays().any(|array| remainder::has_nanos(&array)),
+        };
+        nanos.extend(has_nanos.then(|| name.clone()));
+        let kind =
+            if kind.depth() > 1 { arrays().fold(kind, |kind, array| remainder::extended(kind, &array)) } else { kind };
+        columns.push((ColumnSpec { name, kind, nullable: true }, values));
+    }
+    Ok(Inferred { event, columns, nanos })
 }
 
 /// Decodes the batches of a stream into one batch of the table's columns, without the rows that go to `rejected`.
@@ -67,7 +86,7 @@ pub(super) fn decode(
     if rows == 0 {
         return Err(Reject::empty_body());
     }
-    check_size(spec, &batches, rows, limits)?;
+    check_size(row_bytes(spec), &batches, limits)?;
     let target = arrow_schema(spec);
     let work = Work { spec, target: &target, columns: Columns::of(spec, &schema), now_micros, limits };
     let mut first_row = 1;
@@ -101,7 +120,7 @@ struct Columns {
 impl Columns {
     fn of(spec: &TableSpec, schema: &Schema) -> Self {
         let bar = |(at, field): (usize, &FieldRef)| match spec.column_index(field.name()) {
-            None => Some((at, Fault::unknown_column())),
+            None => Some((at, names::no_column(field.name(), spec.columns.iter().map(|column| column.name.as_str())))),
             Some(ours) if is_receipt(spec, ours) => Some((at, Fault::reserved_column())),
             Some(_) => None,
         };
@@ -116,14 +135,15 @@ fn is_receipt(spec: &TableSpec, at: usize) -> bool {
     matches!(&spec.event_time, EventTime::Receipt { column } if *column == spec.columns[at].name)
 }
 
-fn check_size(spec: &TableSpec, batches: &[RecordBatch], rows: usize, limits: &Limits) -> Result<(), Reject> {
+fn check_size(row_bytes: usize, batches: &[RecordBatch], limits: &Limits) -> Result<(), Reject> {
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     if rows > limits.max_rows {
         return Err(Reject::too_many_rows(limits.max_rows));
     }
     // Below 2 GiB, which the offsets of one batch address.
     let limit = limits.max_batch_bytes.min(i32::MAX as usize);
     let values = batches.iter().flat_map(RecordBatch::columns).map(size::written_out);
-    let bytes = values.fold(rows.saturating_mul(row_bytes(spec)), usize::saturating_add);
+    let bytes = values.fold(rows.saturating_mul(row_bytes), usize::saturating_add);
     if bytes <= limit {
         return Ok(());
     }
@@ -150,12 +170,15 @@ impl Work<'_> {
             with_value(&sent[*at]).for_each(|row| faults.add(row, fault.clone()));
         }
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.spec.columns.len());
+        let pairs = pairs(&self.spec.columns);
+        let mut nanos = vec![None; pairs.len()];
         for (at, (column, source)) in self.spec.columns.iter().zip(&self.columns.sources).enumerate() {
             faults.begin(&column.name);
             let array = match source {
                 Some(source) => {
                     let epochs = Epochs::of(self.spec, &column.name);
-                    convert(&sent[*source], &column.kind, epochs, &mut faults)
+                    let place = pairs.iter().position(|(time, _)| *time == at).map(|pair| &mut nanos[pair]);
+                    convert_time_or(&sent[*source], &column.kind, epochs, place, &mut faults)
                 }
                 None if is_receipt(self.spec, at) => {
                     let now = TimestampMicrosecondArray::from_value(self.now_micros, batch.num_rows());
@@ -168,6 +191,12 @@ impl Work<'_> {
                 null.for_each(|row| faults.add(row, Fault::missing_value()));
             }
             columns.push(array);
+        }
+        for ((_, rest), nanos) in pairs.iter().zip(&nanos) {
+            if let Some(nanos) = nanos {
+                faults.begin(&self.spec.columns[*rest].name);
+                columns[*rest] = remainder::merged(&columns[*rest], nanos, &mut faults);
+            }
         }
         if faults.rows.is_empty() {
             let batch = RecordBatch::try_new(self.target.clone(), columns);

@@ -11,11 +11,14 @@ use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, Fields};
 
-use super::convert::{convert, mismatch};
+use super::convert::{convert, convert_time_or, mismatch};
 use super::faults::{Faults, OfField, OfItems};
+use super::remainder;
+use crate::ingest::names;
 use crate::ingest::reject::Fault;
 use crate::ingest::text_time::Epochs;
 use crate::schema::arrow::{data_type, entries_field, entry_fields, list_field};
+use crate::schema::remainder::pairs;
 use crate::schema::{ColumnSpec, ColumnType};
 
 /// A list column.
@@ -85,16 +88,25 @@ pub(super) fn structs(array: &ArrayRef, fields: &[ColumnSpec], faults: &mut dyn 
     };
     let source = array.as_struct();
     check_fields(found, source, fields, faults);
-    let columns = fields
-        .iter()
-        .map(|field| match found.find(&field.name) {
-            None => new_null_array(&data_type(&field.kind), array.len()),
-            Some((at, _)) => {
-                let child = beneath(source.nulls(), source.column(at));
-                convert(&child, &field.kind, Epochs::Micros, &mut OfField { name: &field.name, structs: faults })
-            }
-        })
-        .collect::<Vec<_>>();
+    let pairs = pairs(fields);
+    let mut nanos = vec![None; pairs.len()];
+    let mut columns = Vec::with_capacity(fields.len());
+    for (at, field) in fields.iter().enumerate() {
+        let Some((from, _)) = found.find(&field.name) else {
+            columns.push(new_null_array(&data_type(&field.kind), array.len()));
+            continue;
+        };
+        let child = beneath(source.nulls(), source.column(from));
+        let place = pairs.iter().position(|(time, _)| *time == at).map(|pair| &mut nanos[pair]);
+        let mut of_field = OfField { name: &field.name, structs: &mut *faults };
+        columns.push(convert_time_or(&child, &field.kind, Epochs::Micros, place, &mut of_field));
+    }
+    for ((_, rest), nanos) in pairs.iter().zip(&nanos) {
+        if let Some(nanos) = nanos {
+            let mut of_field = OfField { name: &fields[*rest].name, structs: &mut *faults };
+            columns[*rest] = remainder::merged(&columns[*rest], nanos, &mut of_field);
+        }
+    }
     let DataType::Struct(target) = data_type(&ColumnType::Struct(fields.to_vec())) else {
         unreachable!("a struct column has a struct type")
     };
@@ -105,7 +117,7 @@ pub(super) fn structs(array: &ArrayRef, fields: &[ColumnSpec], faults: &mut dyn 
 fn check_fields(found: &Fields, source: &StructArray, known: &[ColumnSpec], faults: &mut dyn Faults) {
     for (at, field) in found.iter().enumerate() {
         let fault = if !known.iter().any(|k| k.name == *field.name()) {
-            Fault::unknown_column()
+            names::no_column(field.name(), known.iter().map(|known| known.name.as_str()))
         } else if found.iter().take(at).any(|earlier| earlier.name() == field.name()) {
             Fault::duplicate_key()
         } else {

@@ -15,7 +15,7 @@ use crate::ingest::limits::kind_bytes;
 use crate::ingest::reject::Fault;
 use crate::ingest::text_time::Epochs;
 use crate::schema::arrow::{UTC, data_type, entries_field, entry_fields, list_field};
-use crate::schema::{ColumnSpec, ColumnType, TableSpec};
+use crate::schema::{ColumnSpec, ColumnType, TableSpec, remainder};
 
 /// One growing column.
 #[derive(Debug)]
@@ -30,17 +30,36 @@ pub(super) struct Column {
 pub(super) enum Values {
     Boolean(BooleanBuilder),
     Int(Int32Builder),
+    /// The nanoseconds of a time, added at the end of each object; `said` is what the object has told so far.
+    Nanos {
+        values: Int32Builder,
+        said: Option<i32>,
+    },
     Long(Int64Builder),
     Float(Float32Builder),
     Double(Float64Builder),
     String(StringBuilder),
     Binary(BinaryBuilder),
     Date(Date32Builder),
-    Timestamp(TimestampMicrosecondBuilder, Epochs),
-    Decimal { values: Decimal128Builder, precision: u8, scale: i8 },
+    Timestamp(Times),
+    Decimal {
+        values: Decimal128Builder,
+        precision: u8,
+        scale: i8,
+    },
     List(Box<List>),
     Struct(Box<Struct>),
     Map(Box<Map>),
+}
+
+#[derive(Debug)]
+pub(super) struct Times {
+    values: TimestampMicrosecondBuilder,
+    epochs: Epochs,
+    /// Whether there is a column for the nanoseconds.
+    keeps_nanos: bool,
+    /// Those of the last value.
+    nanos: Option<i32>,
 }
 
 #[derive(Debug)]
@@ -84,6 +103,8 @@ pub(super) struct Fields {
     object: u64,
     /// Keys of this object so far.
     position: usize,
+    /// Times that keep their nanoseconds, each with the place of these.
+    remainders: Vec<(usize, usize)>,
 }
 
 impl Fields {
@@ -93,12 +114,19 @@ impl Fields {
     }
 
     fn new(specs: &[ColumnSpec], epochs: impl Fn(&ColumnSpec) -> Epochs) -> Self {
-        let columns: Vec<Column> = specs
+        let mut columns: Vec<Column> = specs
             .iter()
             .map(|c| Column { name: c.name.clone(), nullable: c.nullable, values: Values::new(&c.kind, epochs(c)) })
             .collect();
         let index = columns.iter().enumerate().map(|(at, c)| (c.name.clone(), at)).collect();
-        Self { seen: vec![0; columns.len()], columns, index, order: Vec::new(), object: 0, position: 0 }
+        let remainders = remainder::pairs(specs);
+        for (time, rest) in &remainders {
+            if let Values::Timestamp(times) = &mut columns[*time].values {
+                times.keeps_nanos = true;
+            }
+            columns[*rest].values = Values::Nanos { values: Int32Builder::new(), said: None };
+        }
+        Self { seen: vec![0; columns.len()], columns, index, order: Vec::new(), object: 0, position: 0, remainders }
     }
 
     /// Starts an object.
@@ -133,6 +161,9 @@ impl Fields {
     /// # Errors
     /// The first one that may not be null.
     pub fn fill_missing(&mut self, except: Option<usize>) -> Result<(), (usize, Fault)> {
+        for pair in 0..self.remainders.len() {
+            self.settle_nanos(self.remainders[pair])?;
+        }
         if self.position == self.columns.len() {
             return Ok(());
         }
@@ -142,6 +173,24 @@ impl Fields {
             }
         }
         Ok(())
+    }
+
+    /// Adds the nanoseconds of a time of the object, or what the object says of them itself.
+    fn settle_nanos(&mut self, (time, rest): (usize, usize)) -> Result<(), (usize, Fault)> {
+        let nanos = match &self.columns[time].values {
+            Values::Timestamp(times) if self.seen[time] == self.object => times.nanos,
+            _ => None,
+        };
+        let told = std::mem::replace(&mut self.seen[rest], self.object) == self.object;
+        let Values::Nanos { values, said } = &mut self.columns[rest].values else { unreachable!("made as one") };
+        let said = said.take().filter(|_| told);
+        match (said, nanos) {
+            (Some(said), Some(nanos)) if nanos != 0 && said != nanos => Err((rest, Fault::other_nanoseconds(nanos))),
+            (said, nanos) => {
+                values.append_option(said.or(nanos));
+                Ok(())
+            }
+        }
     }
 
     /// Ends a row that stopped anywhere: every column has `len` values then. What is added is no row's value.
@@ -171,13 +220,18 @@ impl Column {
 
     /// Adds a time to the receipt-time column.
     pub fn append_time(&mut self, micros: i64) {
-        if let Values::Timestamp(values, _) = &mut self.values {
-            values.append_value(micros);
+        if let Values::Timestamp(times) = &mut self.values {
+            times.values.append_value(micros);
+            times.nanos = Some(0);
         }
     }
 
     /// Adds a value to a column of a plain type.
     pub fn append_scalar(&mut self, scalar: &Scalar<'_>) -> Result<(), Fault> {
+        if let Values::Nanos { said, .. } = &mut self.values {
+            *said = if matches!(scalar, Scalar::Null) { None } else { Some(scalar.int()?) };
+            return Ok(());
+        }
         if matches!(scalar, Scalar::Null) {
             return self.append_null();
         }
@@ -189,12 +243,17 @@ impl Column {
             Values::Double(values) => values.append_value(scalar.double()?),
             Values::Binary(values) => values.append_value(scalar.binary()?),
             Values::Date(values) => values.append_value(scalar.date()?),
-            Values::Timestamp(values, epochs) => values.append_value(scalar.timestamp(*epochs)?),
+            Values::Timestamp(times) => {
+                let time = scalar.timestamp(times.epochs)?;
+                let micros = if times.keeps_nanos { time.micros } else { time.whole(scalar.shown())? };
+                times.values.append_value(micros);
+                times.nanos = Some(time.nanos);
+            }
             Values::Decimal { values, precision, scale } => {
                 values.append_value(scalar.decimal(*precision, *scale)?);
             }
-            Values::String(_) | Values::List(_) | Values::Struct(_) | Values::Map(_) => {
-                unreachable!("strings and nested values have visitors of their own")
+            Values::Nanos { .. } | Values::String(_) | Values::List(_) | Values::Struct(_) | Values::Map(_) => {
+                unreachable!("nanoseconds are dealt with, strings and nested values have visitors of their own")
             }
         }
         Ok(())
@@ -212,7 +271,10 @@ impl Values {
             ColumnType::String => Self::String(StringBuilder::new()),
             ColumnType::Binary => Self::Binary(BinaryBuilder::new()),
             ColumnType::Date => Self::Date(Date32Builder::new()),
-            ColumnType::Timestamp => Self::Timestamp(TimestampMicrosecondBuilder::new(), epochs),
+            ColumnType::Timestamp => {
+                let values = TimestampMicrosecondBuilder::new();
+                Self::Timestamp(Times { values, epochs, keeps_nanos: false, nanos: None })
+            }
             ColumnType::Decimal { precision, scale } => {
                 Self::Decimal { values: Decimal128Builder::new(), precision: *precision, scale: *scale }
             }
@@ -242,14 +304,17 @@ impl Values {
     fn append_null(&mut self) {
         match self {
             Self::Boolean(values) => values.append_null(),
-            Self::Int(values) => values.append_null(),
+            Self::Int(values) | Self::Nanos { values, .. } => values.append_null(),
             Self::Long(values) => values.append_null(),
             Self::Float(values) => values.append_null(),
             Self::Double(values) => values.append_null(),
             Self::String(values) => values.append_null(),
             Self::Binary(values) => values.append_null(),
             Self::Date(values) => values.append_null(),
-            Self::Timestamp(values, _) => values.append_null(),
+            Self::Timestamp(times) => {
+                times.values.append_null();
+                times.nanos = None;
+            }
             Self::Decimal { values, .. } => values.append_null(),
             Self::List(list) => list.close(false),
             Self::Map(map) => map.close(false),
@@ -300,14 +365,14 @@ impl Values {
     fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Boolean(values) => Arc::new(values.finish()),
-            Self::Int(values) => Arc::new(values.finish()),
+            Self::Int(values) | Self::Nanos { values, .. } => Arc::new(values.finish()),
             Self::Long(values) => Arc::new(values.finish()),
             Self::Float(values) => Arc::new(values.finish()),
             Self::Double(values) => Arc::new(values.finish()),
             Self::String(values) => Arc::new(values.finish()),
             Self::Binary(values) => Arc::new(values.finish()),
             Self::Date(values) => Arc::new(values.finish()),
-            Self::Timestamp(values, _) => Arc::new(values.finish().with_timezone(UTC)),
+            Self::Timestamp(times) => Arc::new(times.values.finish().with_timezone(UTC)),
             Self::Decimal { values, precision, scale } => Arc::new(
                 values
                     .finish()
@@ -323,14 +388,14 @@ impl Values {
     fn len(&self) -> usize {
         match self {
             Self::Boolean(values) => values.len(),
-            Self::Int(values) => values.len(),
+            Self::Int(values) | Self::Nanos { values, .. } => values.len(),
             Self::Long(values) => values.len(),
             Self::Float(values) => values.len(),
             Self::Double(values) => values.len(),
             Self::String(values) => values.len(),
             Self::Binary(values) => values.len(),
             Self::Date(values) => values.len(),
-            Self::Timestamp(values, _) => values.len(),
+            Self::Timestamp(times) => times.values.len(),
             Self::Decimal { values, .. } => values.len(),
             Self::List(list) => list.nulls.len(),
             Self::Struct(inner) => inner.nulls.len(),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::ingest::base64;
 use crate::ingest::number::{self, NumberError};
 use crate::ingest::reject::{Fault, excerpt};
-use crate::ingest::text_time::{self, Epochs};
+use crate::ingest::text_time::{self, Epochs, Time};
 
 /// A value as its JSON text says.
 #[derive(Debug)]
@@ -122,7 +122,16 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    pub fn timestamp(&self, epochs: Epochs) -> Result<i64, Fault> {
+    /// The text of a number or a string.
+    pub fn shown(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(text) | Self::Nested(text) => text,
+            Self::Null | Self::Boolean(_) => "",
+        }
+    }
+
+    pub fn timestamp(&self, epochs: Epochs) -> Result<Time, Fault> {
         match self {
             Self::Number(text) => epochs.read_number(text),
             Self::Text(text) => epochs.read_text(text),

@@ -11,7 +11,9 @@ use super::column::{Column, Fields, List, Map, Struct, Values};
 use super::not_an_object;
 use super::rows::Context;
 use super::scalar::Scalar;
+use crate::ingest::names;
 use crate::ingest::reject::{Fault, excerpt};
+use crate::schema::spec::{MAX_COLUMN_NAME_LEN, RECEIPT_COLUMN};
 
 /// Takes one row.
 pub(super) struct ObjectVisitor<'a> {
@@ -46,7 +48,7 @@ fn read_object<'de, A: MapAccess<'de>>(
     fields.begin();
     while let Some(found) = map.next_key_seed(KeySeed { fields, reserved, context })? {
         let Key::Column(at) = found else {
-            map.next_value_seed(NothingSeed { found, context })?;
+            map.next_value_seed(NothingSeed { found, fields, context })?;
             continue;
         };
         let column = &mut fields.columns[at];
@@ -59,13 +61,16 @@ fn read_object<'de, A: MapAccess<'de>>(
 /// Whose value follows.
 enum Key {
     Column(usize),
-    /// That of no column which rows may fill, by this name.
-    None(String, Fault),
+    /// That of the column which the server fills.
+    Reserved,
+    /// That of no column, by this name.
+    None(String),
 }
 
 /// Passes over a value that belongs nowhere. A null is none.
 struct NothingSeed<'a> {
     found: Key,
+    fields: &'a Fields,
     context: &'a mut Context,
 }
 
@@ -74,13 +79,18 @@ impl<'de> DeserializeSeed<'de> for NothingSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        match self.found {
-            Key::None(name, fault) if raw.get() != "null" => {
-                self.context.within(&name);
-                Err(self.context.fail(fault.of(raw.get())))
-            }
-            _ => Ok(()),
+        if raw.get() == "null" {
+            return Ok(());
         }
+        let (name, fault) = match self.found {
+            Key::None(name) => {
+                let fault = names::no_column(&name, self.fields.columns.iter().map(|column| column.name.as_str()));
+                (excerpt(&name), fault)
+            }
+            _ => (RECEIPT_COLUMN.to_owned(), Fault::reserved_column()),
+        };
+        self.context.within(&name);
+        Err(self.context.fail(fault.of(raw.get())))
     }
 }
 
@@ -107,11 +117,11 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
-        let none = |fault| Key::None(excerpt(key), fault);
         match self.fields.locate(key) {
-            Ok(Some(at)) if Some(at) == self.reserved => Ok(none(Fault::reserved_column())),
+            Ok(Some(at)) if Some(at) == self.reserved => Ok(Key::Reserved),
             Ok(Some(at)) => Ok(Key::Column(at)),
-            Ok(None) => Ok(none(Fault::unknown_column())),
+            // One character more than a name may have tells that it is too long.
+            Ok(None) => Ok(Key::None(key.chars().take(MAX_COLUMN_NAME_LEN + 1).collect())),
             Err(fault) => {
                 self.context.within(&excerpt(key));
                 Err(self.context.fail(fault))

@@ -1,4 +1,5 @@
-//! What the rows of a first post have in common: which columns there are, and a type that holds every value of each.
+//! What the rows of a first post have in common: which columns there are, and the type that holds the most values of each. What it does
+//! not hold rejects its row, when the rows are decoded. Values are counted, so that the order of rows decides nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,11 +11,11 @@ use serde_json::value::RawValue;
 use super::not_an_object;
 use super::rows::{Context, RowSink};
 use super::scalar::Scalar;
-use crate::ingest::Limits;
-use crate::ingest::number::DOUBLE_EXACT;
+use crate::ingest::number::{self, DOUBLE_EXACT};
 use crate::ingest::reject::{Fault, Reject, excerpt};
 use crate::ingest::text_time::Epochs;
-use crate::schema::{ColumnSpec, ColumnType, TimeUnit};
+use crate::ingest::{Limits, names};
+use crate::schema::{ColumnSpec, ColumnType, TimeUnit, spec};
 
 /// The columns of all rows so far.
 #[derive(Debug)]
@@ -41,27 +42,36 @@ pub(in crate::ingest) struct Shapes {
     index: HashMap<String, usize>,
 }
 
-/// What the values of one column have been. Each kind keeps the first row that had it.
+/// How many values of each kind a column has had. Only numbers, so that the order of rows changes nothing.
 #[derive(Debug, Default)]
 struct Shape {
-    boolean: Option<u64>,
-    integer: Option<u64>,
-    /// An integer above a long's range.
-    unsigned: Option<u64>,
-    /// An integer that a double does not hold.
-    inexact: Option<(u64, String)>,
-    fraction: Option<u64>,
-    string: Option<u64>,
-    list: Option<(u64, Box<Shape>)>,
-    object: Option<(u64, Box<Shapes>)>,
+    boolean: u64,
+    long: u64,
+    /// Of these, the ones that a double holds too.
+    exact: u64,
+    /// Integers above a long's range.
+    unsigned: u64,
+    fraction: u64,
+    text: u64,
+    /// Of these, the ones that a long reads; that only a decimal of 20 digits reads; that are NaN or infinite.
+    long_text: u64,
+    wide_text: u64,
+    no_number: u64,
+    list: u64,
+    items: Option<Box<Shape>>,
+    object: u64,
+    fields: Option<Box<Shapes>>,
     times: TimeValues,
 }
 
 /// How the values of a column read as times.
 #[derive(Debug, Default)]
 struct TimeValues {
-    /// Rows from the first one on that all have a value.
-    present: u64,
+    /// Whether any does.
+    readable: bool,
+    /// Whether any has nanoseconds.
+    nanos: bool,
+    /// Why the first one that does not does not.
     fault: Option<(u64, Fault)>,
 }
 
@@ -85,18 +95,20 @@ impl RowShapes {
         row + self.undone.iter().filter(|undone| **undone <= row).count() as u64
     }
 
-    /// Whether a column can be the event time: a time in every row.
+    /// Whether a column can be the event time: a time in any row. The rows without one do not fit the table then.
     pub fn check_event_time(&self, name: &str) -> Result<(), Reject> {
-        let Some(shape) = self.columns.get(name) else {
+        let Some(shape) = self.columns.get(name).filter(|shape| !shape.times.readable) else {
             return Ok(());
         };
-        if let Some((row, fault)) = &shape.times.fault {
-            return Err(fault.clone().within(name).at(self.number(*row), ""));
-        }
-        if shape.times.present == self.rows {
-            return Ok(());
-        }
-        Err(Fault::missing_value().within(name).at(self.number(shape.times.present + 1), ""))
+        let (row, fault) = shape.times.fault.clone().unwrap_or_else(|| (1, Fault::missing_value()));
+        Err(fault.within(name).at(self.number(row), ""))
+    }
+}
+
+impl RowShapes {
+    /// Whether times in a column that may be the event time have nanoseconds.
+    pub fn has_nanos(&self, name: &str) -> bool {
+        self.columns.get(name).is_some_and(|shape| shape.times.nanos)
     }
 }
 
@@ -109,79 +121,84 @@ impl Shapes {
         self.index.get(name).map(|at| &self.named[*at].1)
     }
 
-    /// The columns with their types, or the row and the reason why one has none. `override_type` names the type of
-    /// a column whatever its values are.
-    pub fn column_specs(
-        &self,
-        override_type: impl Fn(&str) -> Option<ColumnSpec>,
-    ) -> Result<Vec<ColumnSpec>, (u64, Fault)> {
-        self.named
-            .iter()
-            .map(|(name, shape)| match override_type(name) {
-                Some(spec) => Ok(spec),
-                None => {
-                    let kind = shape.column_type().map_err(|(row, fault)| (row, fault.within(name)))?;
-                    Ok(ColumnSpec { name: name.clone(), kind, nullable: true })
-                }
-            })
-            .collect()
+    /// Each column that has had a value, with the type that holds most of them, and how many values it has had.
+    pub fn column_specs(&self) -> Vec<(ColumnSpec, u64)> {
+        let typed = |(name, shape): &(String, Shape)| {
+            let spec = ColumnSpec { name: name.clone(), kind: shape.column_type()?, nullable: true };
+            Some((spec, shape.values()))
+        };
+        self.named.iter().filter_map(typed).collect()
+    }
+
+    /// The same for fields of objects, which a struct cannot get later: those without a value are text.
+    fn field_specs(&self) -> Vec<(ColumnSpec, u64)> {
+        let typed = |(name, shape): &(String, Shape)| {
+            let kind = shape.column_type().unwrap_or(ColumnType::String);
+            (ColumnSpec { name: name.clone(), kind, nullable: true }, shape.values())
+        };
+        self.named.iter().map(typed).collect()
     }
 }
 
 impl Shape {
-    fn column_type(&self) -> Result<ColumnType, (u64, Fault)> {
-        let number = [self.integer, self.unsigned, self.fraction].into_iter().flatten().min();
-        let mut kinds: Vec<(u64, &str)> = [
-            (self.boolean, "a boolean"),
-            (number, "a number"),
-            (self.string, "a string"),
-            (self.list.as_ref().map(|l| l.0), "an array"),
-            (self.object.as_ref().map(|o| o.0), "an object"),
-        ]
-        .into_iter()
-        .filter_map(|(row, kind)| Some((row?, kind)))
-        .collect();
-        kinds.sort_by_key(|(row, _)| *row);
-        if let [(first, one), (second, other), ..] = kinds[..] {
-            return Err((second, mixed_types(first, one, second, other)));
-        }
-        if let Some((_, items)) = &self.list {
-            return Ok(ColumnType::List(Box::new(items.column_type()?)));
-        }
-        if let Some((_, fields)) = &self.object {
-            // Objects without any key say nothing about their keys; a map holds them and what may come.
-            if fields.named.is_empty() {
-                return Ok(ColumnType::Map(Box::new(ColumnType::String)));
-            }
-            return Ok(ColumnType::Struct(fields.column_specs(|_| None)?));
-        }
-        if number.is_some() {
-            return self.number_type();
-        }
-        Ok(if self.boolean.is_some() { ColumnType::Boolean } else { ColumnType::String })
+    fn values(&self) -> u64 {
+        self.boolean + self.long + self.unsigned + self.fraction + self.text + self.list + self.object
     }
 
-    fn number_type(&self) -> Result<ColumnType, (u64, Fault)> {
-        match (self.fraction, &self.inexact) {
-            (Some(fraction), Some((row, value))) => {
-                let detail = format!("{value} cannot be held by double without loss, which row {fraction} asks for");
-                let fault = Fault { detail, ..Fault::inexact(value, "double") };
-                Err((*row, fault))
+    /// The type that holds the most values without loss; none if there is no value. Of several that hold as many the first one
+    /// here, so that text of digits alone stays text, and numbers get the narrowest type.
+    fn column_type(&self) -> Option<ColumnType> {
+        let integers = self.long + self.long_text;
+        let held = [
+            (ColumnType::String, self.text),
+            (ColumnType::Long, integers),
+            (ColumnType::Decimal { precision: 20, scale: 0 }, integers + self.unsigned + self.wide_text),
+            (ColumnType::Double, self.exact + self.fraction + self.no_number),
+            (ColumnType::Boolean, self.boolean),
+        ];
+        let (mut kind, mut most) = (None, 0);
+        for (plain, count) in held {
+            if count > most {
+                (kind, most) = (Some(plain), count);
             }
-            (Some(_), None) => Ok(ColumnType::Double),
-            (None, _) if self.unsigned.is_some() => Ok(ColumnType::Decimal { precision: 20, scale: 0 }),
-            (None, _) => Ok(ColumnType::Long),
+        }
+        if let Some(items) = self.items.as_deref().filter(|_| self.list > most) {
+            most = self.list;
+            kind = Some(ColumnType::List(Box::new(items.column_type().unwrap_or(ColumnType::String))));
+        }
+        match self.fields.as_deref().filter(|_| self.object > most) {
+            Some(fields) => Some(fields.object_type()),
+            None => kind,
         }
     }
 
-    fn add_integer(&mut self, row: u64, value: i128) {
-        self.integer.get_or_insert(row);
+    fn add_integer(&mut self, value: i128) {
         if value > i128::from(i64::MAX) {
-            self.unsigned.get_or_insert(row);
+            self.unsigned += 1;
+        } else {
+            self.long += 1;
+            self.exact += u64::from(value.abs() <= DOUBLE_EXACT);
         }
-        if value.abs() > DOUBLE_EXACT {
-            self.inexact.get_or_insert_with(|| (row, value.to_string()));
+    }
+
+    fn add_text(&mut self, text: &str) {
+        self.text += 1;
+        if number::no_number(text).is_some() {
+            self.no_number += 1;
+        } else if !text.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+        } else if number::integer::<i64>(text).is_ok() {
+            self.long_text += 1;
+        } else if number::decimal(text, 20, 0).is_ok() {
+            self.wide_text += 1;
         }
+    }
+}
+
+impl Shapes {
+    /// Objects without any key that can be a field say nothing about their keys; a map holds them and what may come.
+    fn object_type(&self) -> ColumnType {
+        let fields = names::usable(self.field_specs(), spec::check_field_name);
+        if fields.is_empty() { ColumnType::Map(Box::new(ColumnType::String)) } else { ColumnType::Struct(fields) }
     }
 }
 
@@ -190,21 +207,14 @@ impl TimeValues {
         if matches!(value, Scalar::Null) {
             return;
         }
-        if self.present + 1 == row {
-            self.present = row;
-        }
-        if let Err(fault) = value.timestamp(unit.map_or(Epochs::None, Epochs::Unit)) {
-            self.fault.get_or_insert((row, fault));
+        match value.timestamp(unit.map_or(Epochs::None, Epochs::Unit)) {
+            Ok(time) => {
+                self.readable = true;
+                self.nanos |= time.nanos != 0;
+            }
+            Err(fault) => drop(self.fault.get_or_insert((row, fault))),
         }
     }
-}
-
-fn mixed_types(first: u64, one: &str, second: u64, other: &str) -> Fault {
-    Fault::new(
-        "mixed_types",
-        format!("row {first} has {one} and row {second} has {other}; a column has one type"),
-        "send one type a column, or declare the table and say which type it is",
-    )
 }
 
 impl RowSink for RowShapes {
@@ -426,41 +436,43 @@ impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.shape.boolean.get_or_insert(self.scan.row);
+        self.shape.boolean += 1;
         Ok(())
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.shape.add_integer(self.scan.row, i128::from(value));
+        self.shape.add_integer(i128::from(value));
         Ok(())
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.shape.add_integer(self.scan.row, i128::from(value));
+        self.shape.add_integer(i128::from(value));
         Ok(())
     }
 
     /// Integers beyond 64 bits arrive here as well; the double column they ask for then refuses them by name.
     fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.shape.fraction.get_or_insert(self.scan.row);
+        self.shape.fraction += 1;
         Ok(())
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.shape.string.get_or_insert(self.scan.row);
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.shape.add_text(text);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
         self.scan.deeper()?;
-        let (_, shape) = self.shape.list.get_or_insert_with(|| (self.scan.row, Box::default()));
+        self.shape.list += 1;
+        let shape = self.shape.items.get_or_insert_default();
         while items.next_element_seed(ShapeVisitor { shape, scan: self.scan.again() })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, map: A) -> Result<(), A::Error> {
         self.scan.deeper()?;
-        let (_, shapes) = self.shape.object.get_or_insert_with(|| (self.scan.row, Box::default()));
+        self.shape.object += 1;
+        let shapes = self.shape.fields.get_or_insert_default();
         ObjectVisitor { shapes, scan: self.scan, times: None }.visit_map(map)
     }
 }

@@ -91,7 +91,9 @@ fn keys_come_in_any_order() {
 fn unknown_columns_and_repeated_keys_are_refused() {
     let spec = table(Some(TimeUnit::Us), "a long; s struct<x:long>; m map<string,long>");
     assert_reject(ndjson(&spec, r#"{"ts":1,"nope":[{"deep":1}]}"#), "unknown_column", 1, "nope");
-    assert_reject(ndjson(&spec, r#"{"ts":1,"A":1}"#), "unknown_column", 1, "A");
+    assert_reject(ndjson(&spec, r#"{"ts":1,"A":1}"#), "ambiguous_column_name", 1, "A");
+    assert_reject(ndjson(&spec, r#"{"ts":1,"a b":1}"#), "invalid_column_name", 1, "a b");
+    assert_reject(ndjson(&spec, r#"{"ts":1,"s":{"X":1}}"#), "ambiguous_column_name", 1, "s.X");
     assert_reject(ndjson(&spec, r#"{"ts":1,"s":{"y":1}}"#), "unknown_column", 1, "s.y");
     assert_reject(ndjson(&spec, r#"{"ts":1,"a":1,"a":1}"#), "duplicate_key", 1, "a");
     assert_reject(ndjson(&spec, r#"{"ts":1,"a":1,"\u0061":1}"#), "duplicate_key", 1, "a");

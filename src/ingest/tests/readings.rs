@@ -1,7 +1,7 @@
 use crate::ingest::base64;
 use crate::ingest::number::{NumberError, decimal, double, float, integer};
 use crate::ingest::reject::excerpt;
-use crate::ingest::text_time::{date, epoch, timestamp};
+use crate::ingest::text_time::{Time, date, epoch, timestamp};
 use crate::schema::TimeUnit;
 
 #[test]
@@ -63,7 +63,9 @@ fn decimals_keep_every_digit() {
 }
 
 fn at(text: &str) -> i64 {
-    timestamp(text).unwrap_or_else(|f| panic!("{text}: {f:?}"))
+    let time = timestamp(text).unwrap_or_else(|f| panic!("{text}: {f:?}"));
+    assert_eq!(time.nanos, 0, "{text}");
+    time.micros
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn what_is_no_timestamp_is_refused() {
     ] {
         assert_eq!(timestamp(text).unwrap_err().code, "invalid_timestamp", "{text:?}");
     }
-    assert_eq!(timestamp("2023-11-14T22:13:20.335226412Z").unwrap_err().code, "timestamp_precision");
+    assert_eq!(timestamp("2023-11-14T22:13:20.3352264121Z").unwrap_err().code, "timestamp_precision");
     assert_eq!(timestamp("0001-01-01T00:00:00+00:01").unwrap_err().code, "out_of_range");
     assert_eq!(timestamp("9999-12-31T23:59:59.999999-00:01").unwrap_err().code, "out_of_range");
     assert_eq!(timestamp("0000-12-31T00:00:00Z").unwrap_err().code, "invalid_timestamp");
@@ -117,15 +119,22 @@ fn what_is_no_timestamp_is_refused() {
 
 #[test]
 fn epochs_convert_exactly_or_are_refused() {
-    assert_eq!(epoch("1700000000", TimeUnit::S), Ok(1_700_000_000_000_000));
-    assert_eq!(epoch("1700000000.335226", TimeUnit::S), Ok(1_700_000_000_335_226));
-    assert_eq!(epoch("1700000000335", TimeUnit::Ms), Ok(1_700_000_000_335_000));
-    assert_eq!(epoch("1700000000335226", TimeUnit::Us), Ok(1_700_000_000_335_226));
-    assert_eq!(epoch("1700000000335226000", TimeUnit::Ns), Ok(1_700_000_000_335_226));
-    assert_eq!(epoch("-1000", TimeUnit::Ns), Ok(-1));
-    assert_eq!(epoch("0", TimeUnit::Ns), Ok(0));
-    assert_eq!(epoch("1700000000335226412", TimeUnit::Ns).unwrap_err().code, "timestamp_precision");
-    assert_eq!(epoch("1700000000.3352264", TimeUnit::S).unwrap_err().code, "timestamp_precision");
+    assert_eq!(epoch("1700000000", TimeUnit::S), Ok(Time { micros: 1_700_000_000_000_000, nanos: 0 }));
+    assert_eq!(epoch("1700000000.335226", TimeUnit::S), Ok(Time { micros: 1_700_000_000_335_226, nanos: 0 }));
+    assert_eq!(epoch("1700000000335", TimeUnit::Ms), Ok(Time { micros: 1_700_000_000_335_000, nanos: 0 }));
+    assert_eq!(epoch("1700000000335226", TimeUnit::Us), Ok(Time { micros: 1_700_000_000_335_226, nanos: 0 }));
+    assert_eq!(epoch("1700000000335226000", TimeUnit::Ns), Ok(Time { micros: 1_700_000_000_335_226, nanos: 0 }));
+    assert_eq!(epoch("-1000", TimeUnit::Ns), Ok(Time { micros: -1, nanos: 0 }));
+    assert_eq!(epoch("0", TimeUnit::Ns), Ok(Time { micros: 0, nanos: 0 }));
+    let time = Time { micros: 1_700_000_000_335_226, nanos: 412 };
+    assert_eq!(epoch("1700000000335226412", TimeUnit::Ns), Ok(time));
+    assert_eq!(epoch("1700000000.335226412", TimeUnit::S), Ok(time));
+    assert_eq!(timestamp("2023-11-14T22:13:20.335226412Z"), Ok(time));
+    assert_eq!(epoch("-1", TimeUnit::Ns), Ok(Time { micros: -1, nanos: 999 }));
+    assert_eq!(timestamp("1969-12-31T23:59:59.999999999Z"), Ok(Time { micros: -1, nanos: 999 }));
+    assert_eq!(time.whole("a time").unwrap_err().code, "timestamp_precision");
+    assert_eq!(epoch("1700000000335226412.5", TimeUnit::Ns).unwrap_err().code, "timestamp_precision");
+    assert_eq!(epoch("1700000000.3352264125", TimeUnit::S).unwrap_err().code, "timestamp_precision");
     assert_eq!(epoch("1700000000335226412", TimeUnit::S).unwrap_err().code, "out_of_range");
     assert_eq!(epoch("1e300", TimeUnit::S).unwrap_err().code, "out_of_range");
 }

@@ -172,8 +172,8 @@ fn a_first_post_passes_over_lines_that_are_no_rows() {
     let spec = infer("{\"a\":\n{\"ts\":1,\"a\":1}\n7\n{\"b\":2,\"ts\":2}\n{\"c\":tru\n").unwrap();
     assert_eq!(super::columns(&spec), "ts timestamp; a long; b long");
     assert_eq!(infer("{\"a\":\n1\n").unwrap_err().code, "invalid_json");
-    let reject = infer("nope\n{\"ts\":1}\n{\"a\":1}\n").unwrap_err();
-    assert_eq!((reject.code, reject.row), ("missing_value", Some(3)));
+    let reject = infer("nope\n{\"ts\":null}\n{\"ts\":\"later\"}\n").unwrap_err();
+    assert_eq!((reject.code, reject.row), ("invalid_timestamp", Some(3)));
 }
 
 /// A value that fits its column most of the time.

@@ -3,6 +3,7 @@ mod kind;
 mod name;
 mod packed;
 mod payload;
+mod remainder;
 mod spec;
 mod time;
 mod versions;

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use super::*;
 use crate::ingest::arrow::size::written_out;
 use crate::ingest::arrow::stream;
+use crate::ingest::declare::Declaration;
 use crate::ingest::{Format, Limits, decode, infer};
+use crate::schema::TableSpec;
 
 fn runs_of_text(ends: &[i32], values: &[Option<&str>]) -> ArrayRef {
     let values: StringArray = values.iter().copied().collect();
@@ -94,6 +96,12 @@ fn stream_of(columns: Vec<(&str, ArrayRef)>) -> Bytes {
     writer.into_inner().expect("should end the stream").into()
 }
 
+fn table_of(kind: &str) -> TableSpec {
+    let body = format!(r#"{{"columns":[{{"name":"v","type":"{kind}"}}]}}"#);
+    let declaration: Declaration = serde_json::from_str(&body).expect("should be a declaration");
+    declaration.into_spec("t".parse().expect("a name")).expect("should be a definition")
+}
+
 #[test]
 fn runs_and_views_that_grow_beyond_the_limit_are_refused() {
     let long = "x".repeat(1 << 20);
@@ -105,7 +113,9 @@ fn runs_and_views_that_grow_beyond_the_limit_are_refused() {
     ];
     for body in bodies {
         let limits = Limits::default();
-        let spec = infer("t".parse().expect("a name"), Format::ArrowStream, &body, None, &limits).expect("should fit");
+        let made = infer("t".parse().expect("a name"), Format::ArrowStream, &body, None, &limits);
+        assert_eq!(made.expect_err("should be too large").code, "batch_too_large");
+        let spec = table_of(if body.len() > 1 << 20 { "string" } else { "list<int>" });
         let reject = decode(&spec, Format::ArrowStream, &body, 0, &limits).expect_err("should be too large");
         assert_eq!(reject.code, "batch_too_large");
     }
