@@ -4,6 +4,7 @@
 //! - `kit`: a running server, replies, commands, Delta tables read from disk, Python;
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad; `conformance`: what becomes of each row, case by case;
+//!   `garbage`: every decoder of what senders post, and damaged bytes;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `replaced`: what others do to our tables and our data directory;
 //! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
@@ -21,6 +22,7 @@ mod evolve;
 mod failpoints;
 mod formats;
 mod freshness;
+mod garbage;
 mod imports;
 mod input;
 mod kit;

@@ -1,10 +1,11 @@
 //! What a sender may rely on, as a table of cases: every row is posted to the real server by every protocol that can carry it, into a
 //! table of its own, and what was accepted is read back from Delta by `deltalake`, which knows nothing of us.
 //!
-//! `case`: the lines of `tests/fixtures/conformance.txt`; `sent`: their bodies; `arrow.py` writes Arrow streams, so that another
+//! `case`: the lines of `tests/fixtures/conformance.txt`; `random`: more of them, by chance; `sent`: their bodies; `arrow.py` writes Arrow streams, so that another
 //! implementation than ours decides what their bytes are; `read.py` reads the tables.
 
 mod case;
+mod random;
 mod sent;
 
 use futures::stream::{self, StreamExt};
@@ -38,34 +39,39 @@ impl Run {
     fn accepted(&self) -> Vec<usize> {
         (0..self.fates().len()).filter(|at| matches!(self.fates()[*at], Fate::Read(_))).collect()
     }
-
-    fn rejected(&self) -> Vec<usize> {
-        (0..self.fates().len()).filter(|at| matches!(self.fates()[*at], Fate::Rejected { .. })).collect()
-    }
 }
 
-fn runs() -> Vec<Run> {
-    let cases = case::all().into_iter();
-    cases
-        .flat_map(|case| case.protocols.clone().into_iter().map(move |protocol| Run { case: case.clone(), protocol }))
-        .collect()
+fn runs(cases: Vec<Case>) -> Vec<Run> {
+    let each =
+        |case: Case| case.protocols.clone().into_iter().map(move |protocol| Run { case: case.clone(), protocol });
+    cases.into_iter().flat_map(each).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_has_its_answer_and_its_rows() {
+    let cases = case::all();
+    assert!(cases.len() >= 150, "{} cases", cases.len());
     let Some(program) = python::with(&MODULES) else { return };
-    suite(&program, "UTC").await;
+    suite(&program, "UTC", cases).await;
 }
 
 /// Neither what is accepted nor what is read back depends on where the server runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_has_the_same_answer_and_rows_in_melbourne() {
     let Some(program) = python::with(&MODULES) else { return };
-    suite(&program, "Australia/Melbourne").await;
+    suite(&program, "Australia/Melbourne", case::all()).await;
 }
 
-async fn suite(program: &str, zone: &str) {
-    let runs = runs();
+/// `PENSTOCK_SEED` chooses other tables and rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn random_rows_are_read_back_as_they_were_sent() {
+    let Some(program) = python::with(&MODULES) else { return };
+    let seed = std::env::var("PENSTOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    suite(&program, "Australia/Melbourne", random::cases(seed)).await;
+}
+
+async fn suite(program: &str, zone: &str, cases: Vec<Case>) {
+    let runs = runs(cases);
     let bodies = Bodies::of(program, &runs).await;
     let dir = kit::directory();
     let server = Launch::on(dir.path()).set_all(&NO_FLUSH).env("TZ", zone).start().await;

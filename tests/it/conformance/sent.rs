@@ -11,74 +11,50 @@ use kit::{ARROW, JSON, NDJSON, Reply, Server};
 
 const WRITE: &str = include_str!("arrow.py");
 
-/// Arrow bodies, by table and rows; the other formats need no other program.
+/// Arrow bodies by table; the other formats need no other program.
 #[derive(Debug)]
 pub struct Bodies {
-    arrow: HashMap<(String, Vec<usize>), Bytes>,
+    arrow: HashMap<String, Bytes>,
 }
 
 impl Bodies {
-    /// Of everything that [`post`] may send.
+    /// Of all these.
     pub async fn of(program: &str, runs: &[Run]) -> Self {
         let scratch = kit::directory();
-        let mut wanted = Vec::new();
-        for run in runs.iter().filter(|run| run.protocol == Protocol::Arrow) {
-            wanted.extend(posts(run).into_iter().map(|rows| (run, rows)));
-        }
-        let path = |at: usize| scratch.path().join(at.to_string());
-        let jobs: Vec<Value> = wanted
-            .iter()
-            .enumerate()
-            .map(|(at, (run, rows))| {
-                let rows: Vec<String> = rows.iter().map(|row| numbered(run, *row)).collect();
-                json!({ "path": path(at).display().to_string(), "columns": arrow_columns(run), "rows": rows })
-            })
-            .collect();
+        let wanted: Vec<&Run> = runs.iter().filter(|run| run.protocol == Protocol::Arrow).collect();
+        let path = |at: usize| scratch.path().join(at.to_string()).display().to_string();
+        let job = |(at, run): (usize, &&Run)| json!({ "path": path(at), "columns": arrow_columns(run), "rows": numbered(run) });
+        let jobs: Vec<Value> = wanted.iter().enumerate().map(job).collect();
         let list = scratch.path().join("posts");
         std::fs::write(&list, json!(jobs).to_string()).expect("should write the list");
         let done = python::run(program, WRITE, &[&list.display().to_string()], &[]).await;
         let mut arrow = HashMap::new();
-        for (at, (run, rows)) in wanted.into_iter().enumerate() {
-            let failed = &done["failed"][path(at).display().to_string()];
+        for (at, run) in wanted.into_iter().enumerate() {
+            let failed = &done["failed"][path(at)];
             assert!(failed.is_null(), "line {}: pyarrow: {failed}", run.case.line);
             let body = std::fs::read(path(at)).expect("should have been written");
-            arrow.insert((run.table(), rows), body.into());
+            arrow.insert(run.table(), body.into());
         }
         Self { arrow }
     }
 
-    fn body(&self, run: &Run, rows: &[usize]) -> Bytes {
-        let texts = || rows.iter().map(|row| numbered(run, *row)).collect::<Vec<_>>();
+    fn body(&self, run: &Run) -> Bytes {
         match run.protocol {
-            Protocol::Ndjson => texts().join("\n").into(),
-            Protocol::Json => format!("[{}]", texts().join(",")).into(),
-            Protocol::Arrow => self.arrow[&(run.table(), rows.to_vec())].clone(),
+            Protocol::Ndjson => numbered(run).join("\n").into(),
+            Protocol::Json => format!("[{}]", numbered(run).join(",")).into(),
+            Protocol::Arrow => self.arrow[&run.table()].clone(),
         }
     }
 }
 
-/// The rows of each post that a case takes: all of them. While a post with a bad row is refused whole, then also each bad one alone,
-/// and the good ones.
-fn posts(run: &Run) -> Vec<Vec<usize>> {
-    let all: Vec<usize> = (0..run.case.rows.len()).collect();
-    let (good, bad) = (run.accepted(), run.rejected());
-    let mut posts = vec![all];
-    if !bad.is_empty() {
-        posts.extend(bad.iter().map(|row| vec![*row]));
-        posts.extend((!good.is_empty()).then_some(good));
-    }
-    posts.dedup();
-    posts
-}
-
-/// A row's text, with its number in front if it is an object.
-fn numbered(run: &Run, row: usize) -> String {
-    let (text, number) = (run.case.rows[row], row + 1);
-    match text.strip_prefix('{') {
+/// The rows' texts, each with its number in front if it is an object.
+fn numbered(run: &Run) -> Vec<String> {
+    let number = |(number, text): (usize, &&str)| match text.strip_prefix('{') {
         Some("}") => format!("{{\"n\":{number}}}"),
         Some(rest) => format!("{{\"n\":{number},{rest}"),
-        None => text.to_owned(),
-    }
+        None => (*text).to_owned(),
+    };
+    (1..).zip(&run.case.rows).map(number).collect()
 }
 
 /// Columns and their types as pyarrow says them; not in the table's order.
@@ -119,7 +95,7 @@ fn arrow_type(kind: &str) -> String {
 }
 
 /// `a:long,b:list<...>`, cut at the commas that stand outside of brackets.
-fn fields_of(text: &str) -> Vec<(&str, &str)> {
+pub fn fields_of(text: &str) -> Vec<(&str, &str)> {
     let mut depth = 0_i32;
     let pieces = text.split(|c: char| {
         depth += i32::from(c == '<' || c == '(') - i32::from(c == '>' || c == ')');
@@ -133,22 +109,10 @@ pub async fn post(server: &Server, run: &Run, bodies: &Bodies) -> Result<(), Str
     if let Some(columns) = &run.case.columns {
         declare(server, run, columns).await?;
     }
-    let all: Vec<usize> = (0..run.case.rows.len()).collect();
-    let reply = send(server, run, bodies, &all).await;
-    if let Expected::Refused(code) = run.case.expected {
-        return if reply.status >= 400 && reply.refusal() == code { Ok(()) } else { Err(wrong(&reply, code)) };
-    }
-    let (good, bad) = (run.accepted(), run.rejected());
-    if bad.is_empty() {
-        check_accepted(&reply, good.len())?;
-    } else {
-        check_rejected(run, &reply, &all)?;
-        for row in bad.iter().filter(|_| all.len() > 1) {
-            check_rejected(run, &send(server, run, bodies, &[*row]).await, &[*row])?;
-        }
-        if !good.is_empty() {
-            check_accepted(&send(server, run, bodies, &good).await, good.len())?;
-        }
+    let reply = send(server, run, bodies).await;
+    match &run.case.expected {
+        Expected::Refused(code) => check_refused(&reply, code)?,
+        Expected::Rows(fates) => check_fates(&reply, fates)?,
     }
     match &run.case.after {
         Some(after) => check_columns(server, run, after).await,
@@ -167,7 +131,7 @@ async fn declare(server: &Server, run: &Run, columns: &[Column]) -> Result<(), S
     if reply.status == 201 { Ok(()) } else { Err(wrong(&reply, "the table declared")) }
 }
 
-async fn send(server: &Server, run: &Run, bodies: &Bodies, rows: &[usize]) -> Reply {
+async fn send(server: &Server, run: &Run, bodies: &Bodies) -> Reply {
     let content_type = match run.protocol {
         Protocol::Ndjson => NDJSON,
         Protocol::Json => JSON,
@@ -176,30 +140,34 @@ async fn send(server: &Server, run: &Run, bodies: &Bodies, rows: &[usize]) -> Re
     let unit = run.case.settings.iter().find(|(key, _)| *key == "time_unit");
     let query = unit.map(|(key, unit)| format!("?{key}={unit}")).unwrap_or_default();
     let path = format!("/v1/tables/{}/rows{query}", run.table());
-    server.send(&path, &[("content-type", content_type)], bodies.body(run, rows)).await
+    server.send(&path, &[("content-type", content_type)], bodies.body(run)).await
 }
 
-fn check_accepted(reply: &Reply, rows: usize) -> Result<(), String> {
-    if reply.status == 200 && reply.json()["rows"] == json!(rows) {
-        Ok(())
-    } else {
-        Err(wrong(reply, "its rows taken"))
-    }
+/// The post is refused as such: no row is told.
+fn check_refused(reply: &Reply, code: &str) -> Result<(), String> {
+    let refused = reply.status >= 400 && reply.refusal() == code && reply.json()["errors"].is_null();
+    if refused { Ok(()) } else { Err(wrong(reply, code)) }
 }
 
-/// A refusal names a row that is to be rejected, with the code and the column of the case.
-fn check_rejected(run: &Run, reply: &Reply, rows: &[usize]) -> Result<(), String> {
-    let error = if reply.status >= 400 { reply.json()["error"].clone() } else { Value::Null };
-    let said =
-        error["row"].as_u64().and_then(|row| rows.get(usize::try_from(row).ok()? - 1)).map(|row| &run.fates()[*row]);
-    match said {
-        Some(Fate::Rejected { code, column })
-            if error["code"] == *code && column.is_none_or(|column| error["column"] == column) =>
-        {
-            Ok(())
-        }
-        _ => Err(wrong(reply, &format!("a rejection as in {:?}", run.case.expected))),
-    }
+/// The answer counts the rows, and tells each that is rejected, and why.
+fn check_fates(reply: &Reply, fates: &[Fate]) -> Result<(), String> {
+    let answer = if reply.body.starts_with(b"{") { reply.json() } else { Value::Null };
+    let told = answer["errors"].as_array().cloned().unwrap_or_default();
+    let rejected = (1..).zip(fates).filter_map(|(row, fate): (u64, _)| match fate {
+        Fate::Read(_) => None,
+        Fate::Rejected { code, column } => Some((row, *code, *column)),
+    });
+    let rejected: Vec<_> = rejected.collect();
+    let accepted = fates.len() - rejected.len();
+    let as_told = |((row, code, column), told): (&(u64, &str, Option<&str>), &Value)| {
+        told["row"] == *row && told["code"] == *code && column.is_none_or(|column| told["column"] == column)
+    };
+    let right = reply.status == if accepted == 0 { 422 } else { 200 }
+        && answer["rows"] == accepted
+        && answer["rejected"] == rejected.len()
+        && told.len() == rejected.len()
+        && rejected.iter().zip(&told).all(as_told);
+    if right { Ok(()) } else { Err(wrong(reply, &format!("{accepted} rows taken, and rejected {rejected:?}"))) }
 }
 
 async fn check_columns(server: &Server, run: &Run, after: &[Column]) -> Result<(), String> {
