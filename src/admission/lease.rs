@@ -8,12 +8,24 @@ use dashmap::DashMap;
 use parking_lot::RwLock;
 use penstock_store::{TableId, TableUsage};
 
-use super::policy::{Decision, Limits, Refusal, Usage, policy};
+use super::policy::{Decision, Limits, Refusal, Usage, fits_in_flight, policy};
+
+/// What a post takes whatever is in it, bytes: buffers of its connection, its task, its place in a page of the log.
+pub const POST_OVERHEAD: u64 = 16 << 10;
+
+/// What waits on this node at the moment of a post. Asked each time: between two looks a log grows by as much as a disk writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Acknowledged and not in Delta, as the memory that it takes.
+    pub unflushed: u64,
+    /// Log that a restart would read, weighed.
+    pub replay: u64,
+}
 
 /// What is measured now and then rather than asked at each post.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Log bytes that a restart would read.
+    /// Log that a restart would read, weighed.
     pub replay: u64,
     /// Payload bytes that reach Delta a second; 0 if none do.
     pub drain_rate: u64,
@@ -25,6 +37,8 @@ pub struct Admission {
     limits: RwLock<Limits>,
     observed: RwLock<Observed>,
     in_flight: AtomicU64,
+    /// What of it is work above [`POST_OVERHEAD`].
+    work: AtomicU64,
     tables: DashMap<TableId, Arc<Share>>,
     namespaces: DashMap<String, Arc<Namespace>>,
     counts: Counts,
@@ -64,6 +78,8 @@ pub struct Lease {
     /// None for a table that does not exist yet: it has nothing waiting.
     share: Option<Arc<Share>>,
     bytes: u64,
+    /// What working on the post takes beside them; the node's only.
+    work: u64,
 }
 
 impl Admission {
@@ -73,6 +89,7 @@ impl Admission {
             limits: RwLock::new(limits),
             observed: RwLock::default(),
             in_flight: AtomicU64::new(0),
+            work: AtomicU64::new(0),
             tables: DashMap::new(),
             namespaces: DashMap::new(),
             counts: Counts::default(),
@@ -100,7 +117,7 @@ impl Admission {
         let mut sums: std::collections::HashMap<*const Namespace, (Arc<Namespace>, u64)> = Default::default();
         for share in &self.tables {
             let sum = sums.entry(Arc::as_ptr(&share.namespace)).or_insert_with(|| (Arc::clone(&share.namespace), 0));
-            sum.1 += share.usage.bytes();
+            sum.1 += share.usage.held();
         }
         for (namespace, sum) in sums.into_values() {
             namespace.unflushed.store(sum, Ordering::Relaxed);
@@ -173,7 +190,7 @@ impl Admission {
         (self.counts.delayed.load(Ordering::Relaxed), Duration::from_micros(micros))
     }
 
-    /// A lease for `bytes`, where `unflushed` bytes of the node wait for Delta, and how long the post is to wait before it goes on.
+    /// A lease for `bytes`, and how long the post is to wait before it goes on.
     ///
     /// # Errors
     /// [`Refusal`], with the time to wait.
@@ -181,10 +198,10 @@ impl Admission {
         self: &Arc<Self>,
         share: Option<Arc<Share>>,
         bytes: u64,
-        unflushed: u64,
+        backlog: Backlog,
     ) -> Result<(Lease, Duration), Refusal> {
-        let mut lease = Lease { admission: Arc::clone(self), share, bytes: 0 };
-        let delay = lease.reserve(bytes, unflushed)?;
+        let mut lease = Lease { admission: Arc::clone(self), share, bytes: 0, work: 0 };
+        let delay = lease.reserve(bytes, backlog)?;
         self.counts.admitted.fetch_add(1, Ordering::Relaxed);
         if delay > Duration::ZERO {
             self.counts.delayed.fetch_add(1, Ordering::Relaxed);
@@ -193,6 +210,11 @@ impl Admission {
         }
         Ok((lease, delay))
     }
+
+    fn counted(&self, refusal: Refusal) -> Refusal {
+        *self.counts.refused.entry(refusal.code()).or_default() += 1;
+        refusal
+    }
 }
 
 impl Lease {
@@ -200,25 +222,62 @@ impl Lease {
     ///
     /// # Errors
     /// [`Refusal`]; the lease stays as it was.
-    pub fn grow_to(&mut self, bytes: u64, unflushed: u64) -> Result<(), Refusal> {
+    pub fn grow_to(&mut self, bytes: u64, backlog: Backlog) -> Result<(), Refusal> {
         if bytes > self.bytes {
             // It was delayed when it came, if at all.
-            self.reserve(bytes, unflushed)?;
+            self.reserve(bytes, backlog)?;
         }
         Ok(())
     }
 
+    /// Whether the lease could be extended to `bytes` in all. It is not: who only says that more will come holds no room for it.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn would_grow_to(&mut self, bytes: u64, backlog: Backlog) -> Result<(), Refusal> {
+        let before = self.bytes;
+        self.grow_to(bytes, backlog)?;
+        self.give_back(self.bytes - before);
+        self.bytes = before;
+        Ok(())
+    }
+
+    /// Sets what the post takes beside its bytes while it is worked on: buffers, columns, what it becomes. It counts against the
+    /// bytes in flight, and nobody else's share. May shrink.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it would grow; the lease stays as it was.
+    pub fn work(&mut self, work: u64) -> Result<(), Refusal> {
+        let (before, in_flight) = (self.work, &self.admission.in_flight);
+        if work <= before {
+            in_flight.fetch_sub(before - work, Ordering::Relaxed);
+        } else {
+            let others = in_flight.fetch_add(work - before, Ordering::Relaxed).saturating_sub(self.bytes + before);
+            if let Some(refusal) = fits_in_flight(others, self.bytes.saturating_add(work), &self.admission.limits()) {
+                in_flight.fetch_sub(work - before, Ordering::Relaxed);
+                return Err(self.admission.counted(refusal));
+            }
+        }
+        self.work = work;
+        // Swapped in two steps: what others see meanwhile is off by this post's work.
+        let counted = |work: u64| work.saturating_sub(POST_OVERHEAD);
+        self.admission.work.fetch_add(counted(work), Ordering::Relaxed);
+        self.admission.work.fetch_sub(counted(before), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Raises what the post holds. It is judged as a whole: one that could never be taken is told so, however it grew.
-    fn reserve(&mut self, bytes: u64, unflushed: u64) -> Result<Duration, Refusal> {
+    fn reserve(&mut self, bytes: u64, Backlog { unflushed, replay }: Backlog) -> Result<Duration, Refusal> {
         let (held, admission) = (self.bytes, &self.admission);
         let more = bytes - held;
         // Reserved first and looked at then, so that posts which come together cannot all be told that there is room.
         let before = |counter: &AtomicU64| counter.fetch_add(more, Ordering::Relaxed).saturating_sub(held);
         let in_flight = before(&admission.in_flight);
-        let Observed { replay, drain_rate } = admission.observed();
-        let mut usage = Usage { unflushed, in_flight, replay, drain_rate, ..Usage::default() };
+        let drain_rate = admission.observed().drain_rate;
+        let work = admission.work.load(Ordering::Relaxed);
+        let mut usage = Usage { unflushed, in_flight, work, replay, drain_rate, ..Usage::default() };
         if let Some(share) = &self.share {
-            usage.table = before(&share.in_flight).saturating_add(share.usage.bytes());
+            usage.table = before(&share.in_flight).saturating_add(share.usage.held());
             let of_namespace = before(&share.namespace.in_flight);
             // As of the last look: what has reached Delta since is known of the node, at least.
             let waiting = share.namespace.unflushed.load(Ordering::Relaxed).min(unflushed);
@@ -233,8 +292,7 @@ impl Lease {
             Decision::Delay(delay) => delay,
             Decision::Refuse(refusal) => {
                 self.give_back(more);
-                *self.admission.counts.refused.entry(refusal.code()).or_default() += 1;
-                return Err(refusal);
+                return Err(self.admission.counted(refusal));
             }
         };
         self.bytes = bytes;
@@ -253,5 +311,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.give_back(self.bytes);
+        self.admission.in_flight.fetch_sub(self.work, Ordering::Relaxed);
+        self.admission.work.fetch_sub(self.work.saturating_sub(POST_OVERHEAD), Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! What may come in now. [`policy`] is the decision, a pure function; [`Admission`] gathers its numbers and holds the leases.
 //!
-//! A lease covers a post's bytes while it is received, decoded and queued. It ends at the ack, from where the store's own counter of
-//! unflushed bytes holds them until they are in Delta. Each table and each namespace has a share of its own, so that one whose
+//! A lease covers a post's bytes while it is received, decoded and queued, and as its work what is allocated for it meanwhile. It
+//! ends at the ack, from where the store's own counter holds them, as the memory that they take, until they are in Delta. Each table and each namespace has a share of its own, so that one whose
 //! rows do not reach Delta fills that share and nobody else's.
 //!
 //! Refused posts are counted by reason, and each learns when to come again; nothing queues here.
@@ -12,7 +12,7 @@ pub mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use lease::{Admission, Lease, Observed, Share};
+pub use lease::{Admission, Backlog, Lease, Observed, POST_OVERHEAD, Share};
 pub use policy::{Decision, Limits, Refusal, Usage, policy};
 
 use std::time::Duration;
@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Most bytes that are acknowledged and not yet in Delta, those in flight included. Default 1 GiB.
+    /// Most bytes that are acknowledged and not yet in Delta, as the memory that they take, those in flight included. Default 1 GiB.
     pub max_unflushed: bytesize::ByteSize,
-    /// Most bytes of posts between their first byte and their ack. Default 256 MiB.
+    /// Most bytes of posts between their first byte and their ack, with what is made of them meanwhile. Default 256 MiB.
     pub max_in_flight: bytesize::ByteSize,
     /// The part of `max_unflushed` that one table may have, above 0 and at most 1. Default 0.5.
     pub table_share: f64,

@@ -49,8 +49,10 @@ impl Limits {
 pub struct Usage {
     /// Acknowledged payload of the node that is not yet in Delta.
     pub unflushed: u64,
-    /// Under lease.
+    /// Under lease, with what working on it takes.
     pub in_flight: u64,
+    /// The part of that which will be nobody's rows.
+    pub work: u64,
     /// The same two of the post's table, together.
     pub table: u64,
     /// The same two of the post's namespace, together.
@@ -125,12 +127,14 @@ pub fn policy(usage: &Usage, bytes: u64, limits: &Limits) -> Decision {
     }
     let wait = |total: u64, limit: u64| wait_for_room(total, limit, usage.drain_rate);
     let (unflushed, limit) = (usage.unflushed, limits.max_unflushed);
-    let total = unflushed.saturating_add(in_flight);
+    // What becomes rows and log; the rest is given back by then.
+    let coming = in_flight.saturating_sub(usage.work);
+    let total = unflushed.saturating_add(coming);
     if total > limit {
         return Decision::Refuse(Refusal::Unflushed { unflushed, limit, retry_after: wait(total, limit) });
     }
     let (replay, limit) = (usage.replay, limits.replay);
-    if replay.saturating_add(in_flight) > limit {
+    if replay.saturating_add(coming) > limit {
         return Decision::Refuse(Refusal::Replay { replay, limit, retry_after: RETRY_MIN });
     }
     // The node has room: now the sender's own.
@@ -153,12 +157,28 @@ pub fn policy(usage: &Usage, bytes: u64, limits: &Limits) -> Decision {
         part(total, limits.max_unflushed),
         part(usage.table.saturating_add(bytes), limits.table),
         part(usage.namespace.saturating_add(bytes), limits.namespace),
-        part(replay.saturating_add(in_flight), limits.replay),
+        part(replay.saturating_add(coming), limits.replay),
     ];
     match pace(fullest.into_iter().fold(0.0, f64::max)) {
         Duration::ZERO => Decision::Admit,
         delay => Decision::Delay(delay),
     }
+}
+
+/// Whether a post may hold `bytes` in all while it is worked on, where others hold so much; the refusal if not. A post that is alone may
+/// hold twice as much, for what becomes of it is several times what was sent, and whoever sends no more than the limit is to get through.
+#[must_use]
+pub fn fits_in_flight(others: u64, bytes: u64, limits: &Limits) -> Option<Refusal> {
+    let limit = limits.max_in_flight;
+    let alone = limit.saturating_mul(2);
+    if bytes > alone {
+        return Some(Refusal::NeverFits { bytes, limit: alone });
+    }
+    if others == 0 {
+        return None;
+    }
+    let refusal = Refusal::InFlight { in_flight: others, limit, retry_after: RETRY_MIN };
+    (others.saturating_add(bytes) > limit).then_some(refusal)
 }
 
 fn part(used: u64, limit: u64) -> f64 {

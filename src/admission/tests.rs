@@ -115,7 +115,11 @@ fn settings_that_cannot_be_are_named() {
 }
 
 fn lease(admission: &Arc<Admission>, bytes: u64, unflushed: u64) -> Result<Lease, Refusal> {
-    admission.lease(None, bytes, unflushed).map(|(lease, _)| lease)
+    admission.lease(None, bytes, waiting(unflushed)).map(|(lease, _)| lease)
+}
+
+fn waiting(unflushed: u64) -> Backlog {
+    Backlog { unflushed, ..Backlog::default() }
 }
 
 #[test]
@@ -124,11 +128,11 @@ fn leases_are_counted_grown_and_given_back() {
     let mut first = lease(&admission, 100, 0).expect("should be admitted");
     let second = lease(&admission, 200, 0).expect("should be admitted");
     assert_eq!(admission.in_flight(), 300);
-    assert!(first.grow_to(201, 0).is_err());
+    assert!(first.grow_to(201, waiting(0)).is_err());
     assert_eq!((admission.in_flight(), admission.refusals()), (300, 1));
     assert_eq!(admission.refusals_by_reason(), [("over_in_flight_limit", 1)]);
-    first.grow_to(200, 0).expect("should fit");
-    first.grow_to(50, 0).expect("should stay");
+    first.grow_to(200, waiting(0)).expect("should fit");
+    first.grow_to(50, waiting(0)).expect("should stay");
     assert_eq!(admission.in_flight(), 400);
     drop(second);
     drop(first);
@@ -136,10 +140,56 @@ fn leases_are_counted_grown_and_given_back() {
 }
 
 #[test]
+fn what_working_on_a_post_takes_counts_for_the_node_and_for_nobodys_share() {
+    let admission = Admission::new(Limits { table: 150, ..LIMITS });
+    let share = share(&admission, 1, "a");
+    let (mut first, _) = admission.lease(share.clone(), 100, waiting(0)).expect("should be admitted");
+    let mut second = lease(&admission, 50, 0).expect("should be admitted");
+    first.work(200).expect("should fit");
+    assert_eq!(admission.in_flight(), 350);
+    // Fifty bytes more are there, for whoever asks first.
+    assert_eq!(second.work(51).expect_err("should be refused").code(), "over_in_flight_limit");
+    assert_eq!((admission.in_flight(), admission.refusals()), (350, 1));
+    second.work(50).expect("should fit");
+    assert_eq!(admission.lease(share.clone(), 1, waiting(0)).expect_err("is full").code(), "over_in_flight_limit");
+    first.work(0).expect("less is never refused");
+    // The table's share has room for what it does not hold as rows.
+    drop(admission.lease(share, 50, waiting(0)).expect("should be admitted"));
+    drop(second);
+    // Alone it may take twice as much as all together, and no more.
+    first.work(700).expect("should fit");
+    assert_eq!(first.work(701).expect_err("should be refused"), Refusal::NeverFits { bytes: 801, limit: 800 });
+    assert!(lease(&admission, 1, 0).is_err());
+    drop(first);
+    assert_eq!(admission.in_flight(), 0);
+}
+
+#[test]
+fn what_is_announced_is_judged_and_not_held() {
+    let admission = Admission::new(LIMITS);
+    let mut first = lease(&admission, 10, 0).expect("should be admitted");
+    first.would_grow_to(400, waiting(0)).expect("would fit");
+    assert_eq!(admission.in_flight(), 10);
+    assert!(first.would_grow_to(401, waiting(0)).is_err());
+    assert!(first.would_grow_to(100, waiting(950)).is_err());
+    drop(lease(&admission, 390, 0).expect("should be admitted"));
+    drop(first);
+    assert_eq!(admission.in_flight(), 0);
+}
+
+#[test]
+fn the_log_is_looked_at_with_each_post() {
+    let admission = Admission::new(LIMITS);
+    let replay = |replay| admission.lease(None, 10, Backlog { unflushed: 0, replay }).map(|(lease, _)| lease);
+    drop(replay(9_990).expect("should be admitted"));
+    assert_eq!(replay(9_991).expect_err("should be refused").code(), "over_replay_budget");
+}
+
+#[test]
 fn a_post_that_grows_beyond_what_ever_fits_is_told_so() {
     let admission = Admission::new(LIMITS);
     let mut lease = lease(&admission, 300, 0).expect("should be admitted");
-    let refusal = lease.grow_to(401, 0).expect_err("should be refused");
+    let refusal = lease.grow_to(401, waiting(0)).expect_err("should be refused");
     assert_eq!(refusal, Refusal::NeverFits { bytes: 401, limit: 400 });
     assert_eq!(admission.in_flight(), 300);
 }
@@ -163,7 +213,7 @@ fn a_table_fills_its_own_share_and_nobody_elses() {
     let limits = Limits { max_in_flight: 1_000, table: 300, namespace: 500, ..LIMITS };
     let admission = Admission::new(limits);
     let [first, second, third] = [(1, "a"), (2, "a"), (3, "b")].map(|(n, namespace)| share(&admission, n, namespace));
-    let of = |share: &Option<Arc<Share>>, bytes| admission.lease(share.clone(), bytes, 0);
+    let of = |share: &Option<Arc<Share>>, bytes| admission.lease(share.clone(), bytes, waiting(0));
     let full = of(&first, 300).expect("should have its share");
     assert_eq!(of(&first, 1).expect_err("should be refused").code(), "over_table_share");
     let beside = of(&second, 200).expect("should have what is left of the namespace");
@@ -185,32 +235,35 @@ fn a_namespace_never_has_more_waiting_than_the_node() {
     let admission = Admission::new(Limits { namespace: 500, ..LIMITS });
     let usage = Arc::new(penstock_store::TableUsage::default());
     let share = share_of(&admission, 1, "a", &usage);
-    usage.set(1, 490);
+    usage.set(1, 490, 490);
     admission.observe(Observed::default());
-    assert_eq!(admission.lease(share.clone(), 20, 490).expect_err("should be refused").code(), "over_namespace_share");
+    assert_eq!(
+        admission.lease(share.clone(), 20, waiting(490)).expect_err("should be refused").code(),
+        "over_namespace_share"
+    );
     // Flushed since the last look.
-    usage.set(0, 0);
-    drop(admission.lease(share, 20, 0).expect("should be let in"));
+    usage.set(0, 0, 0);
+    drop(admission.lease(share, 20, waiting(0)).expect("should be let in"));
 }
 
 #[test]
 fn a_table_whose_rows_wait_for_too_long_is_held_back_alone() {
     let admission = Admission::new(Limits { max_lag: Some(Duration::from_secs(5)), ..LIMITS });
     let usage = Arc::new(penstock_store::TableUsage::default());
-    usage.set(1, 1);
+    usage.set(1, 1, 1);
     let [late, other] = [1, 2].map(|n| share_of(&admission, n, "a", &usage));
     let id = |number| penstock_store::TableId(uuid::Uuid::from_u128(number));
     admission.observe_lag(id(1), Duration::from_secs(6));
     admission.observe_lag(id(9), Duration::from_secs(6));
-    assert_eq!(admission.lease(late.clone(), 1, 0).expect_err("should be refused").code(), "over_cursor_lag");
-    drop(admission.lease(other, 1, 0).expect("should be let in"));
+    assert_eq!(admission.lease(late.clone(), 1, waiting(0)).expect_err("should be refused").code(), "over_cursor_lag");
+    drop(admission.lease(other, 1, waiting(0)).expect("should be let in"));
     admission.observe_lag(id(1), Duration::ZERO);
-    drop(admission.lease(late.clone(), 1, 0).expect("should be let in again"));
+    drop(admission.lease(late.clone(), 1, waiting(0)).expect("should be let in again"));
     // All of it has reached Delta: nobody looks at the table any more, and nothing waits.
     admission.observe_lag(id(1), Duration::from_secs(6));
-    assert!(admission.lease(late.clone(), 1, 0).is_err());
-    usage.set(0, 0);
-    drop(admission.lease(late, 1, 0).expect("should be let in with nothing waiting"));
+    assert!(admission.lease(late.clone(), 1, waiting(0)).is_err());
+    usage.set(0, 0, 0);
+    drop(admission.lease(late, 1, waiting(0)).expect("should be let in with nothing waiting"));
 }
 
 #[test]
@@ -237,7 +290,10 @@ fn any(rng: &mut StdRng) -> u64 {
 fn any_usage(rng: &mut StdRng) -> Usage {
     let mut any = || any(rng);
     let lag = Duration::from_millis(any() % 100);
-    Usage { unflushed: any(), in_flight: any(), table: any(), namespace: any(), replay: any(), lag, drain_rate: any() }
+    let in_flight = any();
+    let (unflushed, work) = (any(), any().min(in_flight));
+    let (table, namespace, replay, drain_rate) = (any(), any(), any(), any());
+    Usage { unflushed, in_flight, work, table, namespace, replay, lag, drain_rate }
 }
 
 #[test]
@@ -270,15 +326,17 @@ fn properties_of_the_policy() {
                     namespace: usage.namespace.saturating_add(any(rng)),
                     replay: usage.replay.saturating_add(any(rng)),
                     lag: usage.lag + Duration::from_millis(any(rng) % 50),
+                    work: usage.work,
                     drain_rate: usage.drain_rate,
                 };
                 assert!(matches!(policy(&fuller, bytes, &limits), Decision::Refuse(_)), "fuller refuses too; {at}");
             }
             admitted => {
                 let within = |used: u64, limit: u64| used.checked_add(bytes).is_some_and(|sum| sum <= limit);
-                let node = usage.unflushed.checked_add(usage.in_flight);
+                let coming = (usage.in_flight + bytes).saturating_sub(usage.work);
+                let node = usage.unflushed.checked_add(coming);
                 assert!(within(usage.in_flight, limits.max_in_flight), "{at}");
-                assert!(node.is_some_and(|used| within(used, limits.max_unflushed)), "{at}");
+                assert!(node.is_some_and(|used| used <= limits.max_unflushed), "{at}");
                 assert!(within(usage.table, limits.table) && within(usage.namespace, limits.namespace), "{at}");
                 assert!(limits.max_lag.is_none_or(|lag| usage.lag <= lag), "{at}");
                 let smaller = rng.random_range(0..=bytes);
@@ -319,7 +377,7 @@ fn what_is_held_never_exceeds_the_limits_and_everything_is_given_back() {
                 2 if !leases.is_empty() => {
                     let at = rng.random_range(0..leases.len());
                     let bytes = leases[at].1 + rng.random_range(0..100);
-                    if leases[at].0.grow_to(bytes, unflushed).is_ok() {
+                    if leases[at].0.grow_to(bytes, waiting(unflushed)).is_ok() {
                         leases[at].1 = bytes;
                     }
                 }

@@ -62,6 +62,12 @@ pub enum Error {
     Upload(String),
 }
 
+/// Whether the disk has no room for the catalog's change. Nothing of it was made.
+pub fn is_full(error: &sqlx::Error) -> bool {
+    const SQLITE_FULL: &str = "13";
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some(SQLITE_FULL))
+}
+
 /// What made a schema version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {

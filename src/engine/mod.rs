@@ -35,7 +35,7 @@ use penstock_store::{CheckpointError, OpenError, Progress, Store, TableId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::admission::{self, Admission};
+use crate::admission::{self, Admission, Backlog, POST_OVERHEAD};
 use crate::catalog::{self, Catalog};
 use crate::config::kept::KeptError;
 use crate::config::{Config, Layers, Loaded};
@@ -234,7 +234,8 @@ impl Engine {
         let share = self.registry.by_name(table).and_then(|table| {
             self.admission.share(table.id, table.spec.name.namespace(), || self.store.usage(table.id))
         });
-        let (lease, delay) = self.admission.lease(share, bytes, self.store.unflushed_bytes())?;
+        let (mut lease, delay) = self.admission.lease(share, bytes, self.backlog())?;
+        lease.work(POST_OVERHEAD)?;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -246,7 +247,26 @@ impl Engine {
     /// # Errors
     /// The refusal; the lease stays as it was.
     pub fn grow(&self, lease: &mut admission::Lease, bytes: u64) -> Result<(), admission::Refusal> {
-        lease.grow_to(bytes, self.store.unflushed_bytes())
+        lease.grow_to(bytes, self.backlog())
+    }
+
+    /// Whether a lease could be extended to `bytes` in all.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn would_grow(&self, lease: &mut admission::Lease, bytes: u64) -> Result<(), admission::Refusal> {
+        lease.would_grow_to(bytes, self.backlog())
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { unflushed: self.store.held_bytes(), replay: self.store.replay_weight() }
+    }
+
+    /// Seconds that a restart would read manifests and logs, as it is to be expected from the recent ones.
+    pub fn replay_estimate(&self) -> Duration {
+        let rate = self.replay_rate.expected.max(1);
+        let log = Duration::from_secs_f64(self.store.replay_weight() as f64 / rate as f64);
+        Duration::from_micros(self.store.recovery().load_micros) + log
     }
 
     /// Why the node should get no traffic; none if it is well.
@@ -338,7 +358,7 @@ fn limits(store: &Store, replay_rate: ReplayRate, config: &Config) -> admission:
 
 fn relief(store: &Arc<Store>, admission: &Arc<Admission>) -> impl Fn() -> u64 + Send + Sync + 'static {
     let (store, admission) = (Arc::clone(store), Arc::clone(admission));
-    move || admission::policy::relief_bytes(store.unflushed_bytes(), &admission.limits())
+    move || admission::policy::relief_bytes(store.held_bytes(), &admission.limits())
 }
 
 #[cfg(test)]

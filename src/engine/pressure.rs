@@ -84,7 +84,7 @@ async fn look(store: &Weak<Store>, admission: &Arc<Admission>, mut eyes: Eyes) -
         let began = Instant::now();
         let shards = store.status();
         let sum = |figure: fn(&ShardStatus) -> u64| shards.iter().map(figure).sum::<u64>();
-        let replay = sum(ShardStatus::replay_bytes);
+        let replay = store.replay_weight();
         let waiting = sum(|s| s.unflushed_bytes);
         let drain_rate = eyes.drain.look(began, store.flushed_bytes(), waiting);
         admission.observe(Observed { replay, drain_rate });

@@ -76,17 +76,21 @@ pub struct Store {
     pub unflushed_bytes: u64,
     /// Rows acknowledged and not flushed.
     pub unflushed_rows: u64,
+    /// What those bytes take in memory until a checkpoint moves them, with what lies around each post's: this is what
+    /// `admission.max_unflushed` bounds.
+    #[serde(default)]
+    pub unflushed_memory: u64,
     /// Log bytes that a restart would read.
     #[serde(default)]
     pub replay_bytes: u64,
-    /// Log bytes a second that recent starts have read, the slowest of them; before the first that had enough to read, what a test at
-    /// this start found.
+    /// Weight of log a second and shard that recent starts have read, the slowest of them: bytes, and some more for each record. Before
+    /// the first that had enough to read, half of what a test at this start found.
     #[serde(default)]
     pub replay_rate: Option<u64>,
     /// How that rate is known.
     #[serde(default)]
     pub replay_rate_basis: Basis,
-    /// Seconds that a restart would take for them, at that rate.
+    /// Seconds that a restart would take for them and for the manifests, at the middle one of those rates, or at what the test found.
     #[serde(default)]
     pub replay_estimate_seconds: Option<f64>,
     /// What this start has read.
@@ -451,7 +455,7 @@ impl Engine {
             lane_bytes: of_logs(|s| s.lane_bytes),
             lane_live_bytes: of_logs(|s| s.lane_live_bytes),
             replay_bytes,
-            replay_estimate_seconds: replay_bytes as f64 / self.replay_rate.bytes_per_second.max(1) as f64,
+            replay_estimate_seconds: self.replay_estimate().as_secs_f64(),
             drain_rate: observed.drain_rate,
             disks: self.disks(),
             ..Usage::default()
@@ -494,6 +498,7 @@ impl Engine {
             written_bytes: sum(|s| s.written_bytes),
             unflushed_bytes: usage.unflushed_bytes,
             unflushed_rows: usage.unflushed_rows,
+            unflushed_memory: self.store.held_bytes(),
             replay_bytes: usage.replay_bytes,
             replay_rate: Some(self.replay_rate.bytes_per_second),
             replay_rate_basis: self.replay_rate.basis,

@@ -22,8 +22,8 @@ async fn post(engine: &Engine, rows: &str) {
         on_error: crate::ingest::OnError::Accept,
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
-    let mut lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");
-    engine.ingest().post(post, &mut lease).await.expect("should take the rows");
+    let lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");
+    engine.ingest().post(post, lease).await.expect("should take the rows");
 }
 
 async fn count(engine: &Engine) -> usize {

@@ -404,7 +404,7 @@ impl Scheduler {
         progress.failures += 1;
         drop(progress);
         if let Some(queue) = self.queues.get_mut(&table) {
-            queue.failed(Instant::now());
+            queue.failed(Instant::now(), self.context.options.get().max_age);
             self.paused.insert(table);
         }
         self.show(table);

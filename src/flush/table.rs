@@ -12,8 +12,9 @@ use penstock_store::{Incarnation, Lsn, Sealed};
 use super::dead::{Fault, Strikes};
 use crate::lake::DataFiles;
 
-/// First pause after a failure; doubles up to [`MAX_PAUSE`].
+/// First pause after a failure; doubles up to what rows may wait for anyway, within these bounds.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LEAST_MAX_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Most generations in one commit, which bounds its size. No more than these are uploaded ahead either: a table that cannot commit
 /// must not fill the lake with files that nothing refers to.
@@ -336,11 +337,13 @@ impl Queue {
     }
 
     /// Waits longer after each failure. Uploads that are ready stay ready. Several uploads that fail together are one failure.
-    pub fn failed(&mut self, now: Instant) {
+    /// No longer than `longest`, so that a lake that is back is noticed.
+    pub fn failed(&mut self, now: Instant, longest: Duration) {
         if self.is_paused(now) {
             return;
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(MAX_PAUSE);
+        let pause =
+            FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest.clamp(LEAST_MAX_PAUSE, MAX_PAUSE));
         self.failures = self.failures.saturating_add(1);
         self.paused_until = Some(now + pause);
     }

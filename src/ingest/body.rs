@@ -6,10 +6,16 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 
 use super::reject::{Reject, RejectKind};
+use super::room::{self, Boundless, Room};
 
 /// Largest window a zstd frame may ask for, as a power of two: 8 MiB, what RFC 9659 grants to HTTP content. A frame
 /// of a few bytes could otherwise claim gigabytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// What a body is decompressed into at first, bytes.
+const FIRST_STEP: usize = 64 << 10;
+/// What telemetry becomes at least when it is decompressed.
+const USUAL_RATIO: usize = 4;
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +43,25 @@ impl ContentEncoding {
 /// The body without its content encoding. Decoding stops at `max_bytes`, whatever the body would grow to, with the
 /// code `body_too_large`; a body that is damaged or cut short has the code `invalid_encoding`.
 pub fn decompress(encoding: ContentEncoding, body: Bytes, max_bytes: usize) -> Result<Bytes, Reject> {
+    decompress_in(encoding, body, max_bytes, &Boundless)
+}
+
+/// The same, in a room that is asked before memory is taken: nothing about a compressed body says how large it is.
+pub fn decompress_in(
+    encoding: ContentEncoding,
+    body: Bytes,
+    max_bytes: usize,
+    room: &dyn Room,
+) -> Result<Bytes, Reject> {
     match encoding {
         ContentEncoding::Identity if body.len() <= max_bytes => Ok(body),
         ContentEncoding::Identity => Err(Reject::body_too_large(max_bytes)),
-        ContentEncoding::Gzip => read_bounded(MultiGzDecoder::new(body.as_ref()), "gzip", max_bytes),
+        ContentEncoding::Gzip => {
+            read_bounded(MultiGzDecoder::new(body.as_ref()), "gzip", (body.len(), max_bytes), room)
+        }
         ContentEncoding::Zstd => {
             let decoder = zstd_decoder(&body).map_err(|e| damaged("zstd", &e))?;
-            read_bounded(decoder, "zstd", max_bytes)
+            read_bounded(decoder, "zstd", (body.len(), max_bytes), room)
         }
     }
 }
@@ -54,14 +72,40 @@ fn zstd_decoder(body: &[u8]) -> io::Result<zstd::stream::read::Decoder<'_, &[u8]
     Ok(decoder)
 }
 
-fn read_bounded(reader: impl Read, name: &str, max_bytes: usize) -> Result<Bytes, Reject> {
-    let mut decoded = Vec::new();
+fn read_bounded(
+    mut reader: impl Read,
+    name: &str,
+    (compressed, max_bytes): (usize, usize),
+    room: &dyn Room,
+) -> Result<Bytes, Reject> {
     // One byte more than allowed tells "exactly full" from "too large".
-    let bound = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
-    reader.take(bound).read_to_end(&mut decoded).map_err(|e| damaged(name, &e))?;
-    if decoded.len() > max_bytes {
+    let most = max_bytes.saturating_add(1);
+    let (mut decoded, mut filled) = (Vec::new(), 0);
+    let first = compressed.saturating_mul(USUAL_RATIO).max(FIRST_STEP);
+    loop {
+        if filled == decoded.len() {
+            if filled == most {
+                return Err(Reject::body_too_large(max_bytes));
+            }
+            let next = (filled * 2).max(first).min(most);
+            // Both are there while one is copied into the other.
+            if !room.take(filled + next) {
+                return Err(room::none_left());
+            }
+            decoded.reserve_exact(next - filled);
+            decoded.resize(next, 0);
+        }
+        match reader.read(&mut decoded[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(damaged(name, &error)),
+        }
+    }
+    if filled > max_bytes {
         return Err(Reject::body_too_large(max_bytes));
     }
+    decoded.truncate(filled);
     Ok(Bytes::from(decoded))
 }
 

@@ -31,14 +31,15 @@ mod number;
 pub mod post;
 pub mod reject;
 pub mod rejected;
+pub mod room;
 pub mod slices;
 mod text_time;
 
 #[cfg(test)]
 mod tests;
 
-pub use body::{ContentEncoding, decompress};
-pub use decode::{Decoded, decode};
+pub use body::{ContentEncoding, decompress, decompress_in};
+pub use decode::{Decoded, decode, decode_in};
 pub use format::Format;
 pub use infer::infer;
 pub use limits::Limits;

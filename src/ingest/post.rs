@@ -5,18 +5,24 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use bytes::Bytes;
 use penstock_store::{AppendError, Appended, Define, Incarnation, NodeId, SliceInput, Store, TableId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{ContentEncoding, Format, Limits, OnError, Reject, Rejected, decode, decompress, infer, slices};
-use crate::admission::{Lease, Refusal};
+use super::decode::expected_bytes;
+use super::room::{Leased, Room, none_left};
+use super::{ContentEncoding, Format, Limits, OnError, Reject, Rejected, decode_in, decompress_in, infer, slices};
+use crate::admission::{Backlog, Lease, POST_OVERHEAD, Refusal};
 use crate::catalog::{self, Catalog, Cause};
 use crate::schema::registry::{Registry, Table};
 use crate::schema::spec::SpecError;
 use crate::schema::versions::Change;
 use crate::schema::{TableName, TableSpec, TimeUnit};
+
+/// What a post takes at its peak beside its body, in times of what its columns hold: they grow by doubling, and are written out twice.
+const PEAK: usize = 3;
 
 /// Bodies above this are decoded off the async threads, bytes.
 const DECODE_INLINE_MAX: usize = 128 << 10;
@@ -179,31 +185,42 @@ impl Ingest {
         &self.options
     }
 
-    /// Accepts the rows that the table can hold; on disk when this returns.
+    /// Accepts the rows that the table can hold; on disk when this returns. The lease covers the body, and grows with what is made of it.
     ///
     /// # Errors
     /// [`PostError`]. After a failure of the log the rows may or may not be in the table.
-    pub async fn post(&self, post: Post, lease: &mut Lease) -> Result<Receipt, PostError> {
+    pub async fn post(&self, post: Post, lease: Lease) -> Result<Receipt, PostError> {
         let Post { table, format, encoding, time_unit, on_error, body } = post;
-        let max = self.options.limits().max_decoded_bytes;
+        let (limits, room) = (self.options.limits(), Leased::new(lease));
+        let max = limits.max_decoded_bytes;
         let body = if encoding == ContentEncoding::Identity {
             body
         } else {
-            off_thread(body.len(), move || decompress(encoding, body, max)).await??
+            let room = Arc::clone(&room);
+            // Small ones too: a few bytes may become many.
+            let work =
+                move || decompress_in(encoding, body, max, &*room).map_err(|reject| room.explain::<PostError>(reject));
+            tokio::task::spawn_blocking(work).await.map_err(|e| PostError::Decoder(e.to_string()))??
         };
-        lease.grow_to(body.len() as u64, self.store.unflushed_bytes())?;
-        let (table, created) = self.table_for(&table, format, &body, time_unit, on_error).await?;
-        let limits = self.options.limits();
+        room.settle(0);
+        room.hold(body.len() as u64, self.backlog())?;
+        let (table, created) = self.table_for(&table, format, &body, (time_unit, on_error), &room).await?;
         let now = now_micros();
-        let decoding = Arc::clone(&table);
-        let cut = off_thread(body.len(), move || cut(&decoding, format, &body, now, &limits)).await??;
+        let (decoding, taken) = (Arc::clone(&table), Arc::clone(&room));
+        let cut = off_thread(body.len(), move || cut(&decoding, format, body, now, &limits, &taken)).await??;
         let Cut { slices, rows, rejected } = cut.or_none(on_error)?;
         // The log keeps the rows in another form, which may be the larger one.
-        let held: u64 = slices.iter().map(|slice| slice.payload.len() as u64).sum();
-        lease.grow_to(held, self.store.unflushed_bytes())?;
+        let of_slice = |slice: &SliceInput| slice.payload.len() as u64 + penstock_store::SLICE_OVERHEAD;
+        // In this order: what it took to make them is not asked for twice.
+        room.settle(0);
+        room.hold(slices.iter().map(of_slice).sum(), self.backlog())?;
         let record = self.store.append(slices)?.wait().await?;
         let (node, incarnation) = (self.store.node(), self.store.incarnation());
         Ok(Receipt { node, incarnation, record, rows, rejected, created: created.then(|| table.spec.clone()) })
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { unflushed: self.store.held_bytes(), replay: self.store.replay_weight() }
     }
 
     async fn table_for(
@@ -211,8 +228,8 @@ impl Ingest {
         name: &TableName,
         format: Format,
         body: &Bytes,
-        time_unit: Option<TimeUnit>,
-        on_error: OnError,
+        (time_unit, on_error): (Option<TimeUnit>, OnError),
+        room: &Arc<Leased>,
     ) -> Result<(Arc<Table>, bool), PostError> {
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
@@ -224,7 +241,9 @@ impl Ingest {
         let spec = off_thread(body.len(), move || infer(owned, format, &copy, time_unit, &limits)).await??;
         // Rows that the table could not hold must not leave an empty table behind.
         let (trial, copy) = (Table { id: TableId(Uuid::nil()), spec: spec.clone() }, body.clone());
-        off_thread(body.len(), move || cut(&trial, format, &copy, now_micros(), &limits)).await??.or_none(on_error)?;
+        let room = Arc::clone(room);
+        let trial = off_thread(body.len(), move || cut(&trial, format, copy, now_micros(), &limits, &room)).await??;
+        trial.or_none(on_error)?;
         let guard = self.defining.lock().await;
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
@@ -311,11 +330,40 @@ impl Cut {
     }
 }
 
-fn cut(table: &Table, format: Format, body: &Bytes, now: i64, limits: &Limits) -> Result<Cut, Reject> {
-    let mut decoded = decode(&table.spec, format, body, now, limits)?;
+/// The rows of a body as slices, within the room that the post has.
+fn cut(
+    table: &Table,
+    format: Format,
+    body: Bytes,
+    now: i64,
+    limits: &Limits,
+    room: &Arc<Leased>,
+) -> Result<Cut, PostError> {
+    // Before the first row is read: a refusal half-way would be work for nothing. A small post has what every post has.
+    let expected = expected_bytes(&table.spec, format, &body, limits);
+    if expected > POST_OVERHEAD as usize / PEAK && !room.take(expected.saturating_mul(PEAK)) {
+        return Err(room.explain(none_left()));
+    }
+    let decoding = Arc::clone(room) as Arc<dyn Room>;
+    let mut decoded =
+        decode_in(&table.spec, format, &body, now, limits, decoding).map_err(|e| room.explain::<PostError>(e))?;
     let rows = decoded.times.len() as u64;
+    // The columns as they have grown (those that share a buffer count it each); and what they become, once as it is put together and
+    // once as it stays. The body's bytes are those of one of the two.
+    let becomes = size_of_values(&decoded.batch);
+    let grown = decoded.batch.get_array_memory_size().min(becomes.saturating_mul(2));
+    drop(body);
+    if !room.settle(grown.saturating_add(becomes.saturating_mul(2))) {
+        return Err(room.explain(none_left()));
+    }
     let rejected = std::mem::take(&mut decoded.rejected);
     Ok(Cut { slices: slices(table.id, &table.spec, decoded)?, rows, rejected })
+}
+
+fn size_of_values(batch: &RecordBatch) -> usize {
+    let of_column =
+        |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
+    batch.columns().iter().map(of_column).sum()
 }
 
 /// Small work stays on the thread it is on; large work must not hold up the other connections of that thread.

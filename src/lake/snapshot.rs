@@ -164,7 +164,10 @@ impl Snapshots {
             return Ok(None);
         }
         match DeltaTableState::try_new(self.log_store.as_ref(), version).await {
-            Ok(state) => Ok(Some(Snapshot::new(state, Arc::clone(&self.log_store), HashMap::new()))),
+            Ok(state) => {
+                let txns = self.noted(state.version());
+                Ok(Some(Snapshot::new(state, Arc::clone(&self.log_store), txns)))
+            }
             Err(DeltaTableError::NotATable(reason)) => {
                 Err(Error::Corrupt { location: self.log_store.root_url().to_string(), reason })
             }
@@ -192,6 +195,19 @@ impl Snapshots {
         }
         let txns = self.carried(kept, state.version());
         Ok(Snapshot::new(state, Arc::clone(&self.log_store), txns))
+    }
+
+    /// What the entries up to `version` that we wrote or read ourselves, without a gap before it, say of application ids: the newest of
+    /// them is where its id stands. So a table can be read while its store cannot, if it has been read before.
+    fn noted(&self, version: u64) -> HashMap<String, Option<u64>> {
+        let notes = self.notes.lock();
+        let mut txns = HashMap::new();
+        for entry in (0..=version).rev().map_while(|version| notes.get(&version)) {
+            for txn in entry {
+                txns.entry(txn.app.clone()).or_insert_with(|| u64::try_from(txn.version).ok());
+            }
+        }
+        txns
     }
 
     /// What is known about application ids at `version`, from what was known at the kept one and each entry between;

@@ -48,6 +48,12 @@ fn is_store_failure(error: &DataFusionError) -> bool {
         if error.is::<object_store::Error>() || matches!(error.downcast_ref(), Some(DataFusionError::ObjectStore(_))) {
             return true;
         }
+        // The reader of a file's footer leaves nothing of the store's error but its text.
+        if let Some(DataFusionError::ParquetError(error)) = error.downcast_ref()
+            && error.to_string().contains("Object Store error: ")
+        {
+            return true;
+        }
         cause = error.source();
     }
     false

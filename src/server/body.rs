@@ -34,8 +34,8 @@ impl FromRequest<Arc<Engine>> for Small {
         };
         let deadline = deadline(engine);
         let (parts, body) = request.into_parts();
-        let hold = |held| if held > MAX_SMALL { Err(too_large()) } else { Ok(()) };
-        receive(&parts.headers, body, deadline, hold).await.map(Self)
+        let allow = |ask: Ask| if ask.bytes() > MAX_SMALL { Err(too_large()) } else { Ok(()) };
+        receive(&parts.headers, body, deadline, allow).await.map(Self)
     }
 }
 
@@ -44,19 +44,37 @@ pub fn deadline(engine: &Engine) -> Instant {
     Instant::now() + engine.config().server.body_timeout.min(MAX_TIME)
 }
 
-/// Receives a body. `hold` is asked before more than so many bytes are held, first about the announced length.
+/// What a body may be asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// So many bytes are announced. None of them is here.
+    Announced(u64),
+    /// So many bytes are to be held.
+    Hold(u64),
+}
+
+impl Ask {
+    /// The bytes.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Announced(bytes) | Self::Hold(bytes) => bytes,
+        }
+    }
+}
+
+/// Receives a body. `allow` is asked first about the announced length, then before more than so many bytes are held.
 ///
 /// # Errors
-/// What `hold` says, or that the body did not arrive.
+/// What `allow` says, or that the body did not arrive.
 pub async fn receive(
     headers: &HeaderMap,
     body: Body,
     deadline: Instant,
-    mut hold: impl FnMut(u64) -> Result<(), ApiError>,
+    mut allow: impl FnMut(Ask) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
     let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     let mut stream = body.into_data_stream();
-    let received = collect(&mut stream, told, deadline, &mut hold).await;
+    let received = collect(&mut stream, told, deadline, &mut allow).await;
     if received.is_err() {
         discard_stream(headers, stream).await;
     }
@@ -67,9 +85,9 @@ async fn collect(
     stream: &mut BodyDataStream,
     told: Option<u64>,
     deadline: Instant,
-    hold: &mut impl FnMut(u64) -> Result<(), ApiError>,
+    allow: &mut impl FnMut(Ask) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
-    hold(told.unwrap_or(0))?;
+    allow(Ask::Announced(told.unwrap_or(0)))?;
     let mut next = async || {
         let chunk = tokio::time::timeout_at(deadline, stream.next()).await.map_err(|_| {
             ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
@@ -79,13 +97,14 @@ async fn collect(
     };
     // Most bodies come in one piece, and are then passed on without a copy.
     let Some(first) = next().await? else { return Ok(Bytes::new()) };
-    hold(first.len() as u64)?;
+    allow(Ask::Hold(first.len() as u64))?;
     let Some(second) = next().await? else { return Ok(first) };
+    // Addresses only: memory becomes ours as it is written to.
     let mut whole = Vec::with_capacity(told.and_then(|told| usize::try_from(told).ok()).unwrap_or(0));
     whole.extend_from_slice(&first);
     let mut chunk = Some(second);
     while let Some(more) = chunk {
-        hold((whole.len() + more.len()) as u64)?;
+        allow(Ask::Hold((whole.len() + more.len()) as u64))?;
         whole.extend_from_slice(&more);
         chunk = next().await?;
     }

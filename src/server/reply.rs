@@ -235,6 +235,11 @@ impl From<catalog::Error> for ApiError {
     fn from(error: catalog::Error) -> Self {
         let message = error.to_string();
         match error {
+            catalog::Error::Database(error) if catalog::is_full(&error) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "no_space", message)
+                    .help("it goes on by itself once the disk has room")
+                    .retry_after(LATER)
+            }
             catalog::Error::Database(_) => {
                 tracing::warn!(error = message, "the catalog did not answer");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "catalog_unavailable", message).retry_after(SHORTLY)

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::body;
+use super::body::{self, Ask};
 use super::reply::{self, ApiError, internal, json};
 use super::tables::Named;
 use crate::admission::Lease;
@@ -65,10 +65,10 @@ pub async fn post(
         }
     };
     let Request { table, format, encoding, time_unit, on_error } = request;
-    let (body, mut lease) = receive(&engine, &table, &headers, body).await?;
+    let (body, lease) = receive(&engine, &table, &headers, body).await?;
     let post = Post { table: table.clone(), format, encoding, time_unit, on_error, body };
     // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
-    let work = tokio::spawn(async move { engine.ingest().post(post, &mut lease).await });
+    let work = tokio::spawn(async move { engine.ingest().post(post, lease).await });
     let receipt = work.await.map_err(|e| internal(format!("a post was not finished: {e}")))??;
     Ok(json(
         StatusCode::OK,
@@ -116,15 +116,24 @@ async fn receive(
     body: Body,
 ) -> Result<(Bytes, Lease), ApiError> {
     let max = engine.ingest().options().max_body.as_u64();
-    // Grows with what is told, then with what comes: a sender that tells no length holds no room that it does not use.
-    let mut lease = engine.lease(table, 0).await?;
-    let body = body::receive(headers, body, body::deadline(engine), |held| {
-        if held > max {
+    // Grows with what comes: a sender that announces much and sends little holds no room that others could use.
+    let mut lease = match engine.lease(table, 0).await {
+        Ok(lease) => lease,
+        Err(refusal) => {
+            body::discard(headers, body).await;
+            return Err(refusal.into());
+        }
+    };
+    let body = body::receive(headers, body, body::deadline(engine), |ask| {
+        if ask.bytes() > max {
             let error =
                 ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", format!("the body is over {max} bytes"));
             return Err(error.help("split the rows over several posts, or raise ingest.max_body"));
         }
-        Ok(engine.grow(&mut lease, held)?)
+        match ask {
+            Ask::Announced(bytes) => Ok(engine.would_grow(&mut lease, bytes)?),
+            Ask::Hold(bytes) => Ok(engine.grow(&mut lease, bytes)?),
+        }
     });
     let body = body.await?;
     Ok((body, lease))

@@ -150,7 +150,7 @@ async fn every_refusal_has_its_status_and_gives_its_room_back() {
 async fn over_the_limit_posts_are_refused_for_a_while_and_then_taken() {
     let change = |config: &mut Config| {
         config.admission.max_unflushed = bytesize::ByteSize::kib(256);
-        config.admission.max_in_flight = bytesize::ByteSize::kib(256);
+        config.admission.max_in_flight = bytesize::ByteSize::mib(1);
         (config.admission.table_share, config.admission.namespace_share) = (1.0, 1.0);
     };
     let server = start(change).await;

@@ -13,7 +13,7 @@
 //! 68  shards            u32
 //! 72  layout            u32  counts the changes of the number of shards; names the directories
 //! 76  reserved          u32  zero
-//! 80  replay_rates      4 x u64  log bytes a second of recent starts, newest first; 0: not measured
+//! 80  replay_rates      4 x u64  weight of log a second and shard of recent starts, newest first; 0: not measured
 //!112  per shard         u64  durable_lsn: all below was durable when this was written
 //!                       u64  segment_lsn: base of the segment that was written to then
 //!  .. crc               u32  CRC32C of everything before it
@@ -81,7 +81,7 @@ pub struct Manifest {
     pub lanes: u32,
     /// Counts the changes of the number of shards; names the directories.
     pub layout: u32,
-    /// Log bytes a second that recent starts replayed, newest first; 0: not measured.
+    /// Weight of log a second and shard that recent starts replayed, newest first; 0: not measured. See `replay_cost`.
     pub replay_rates: [u64; REPLAY_RATES],
     /// One entry a shard.
     pub logs: Vec<LogPosition>,
@@ -118,9 +118,16 @@ impl Manifest {
         Ok(())
     }
 
-    /// The lowest of the recent replay rates, log bytes a second; none if no start has measured one.
+    /// The lowest of the recent replay rates; none if no start has measured one.
     pub fn replay_rate(&self) -> Option<u64> {
         self.replay_rates.iter().copied().filter(|rate| *rate > 0).min()
+    }
+
+    /// The middle one of the recent replay rates, the lower of two.
+    pub fn middle_replay_rate(&self) -> Option<u64> {
+        let mut rates: Vec<u64> = self.replay_rates.iter().copied().filter(|rate| *rate > 0).collect();
+        rates.sort_unstable();
+        rates.get(rates.len().checked_sub(1)? / 2).copied()
     }
 
     /// Remembers a start's replay rate.

@@ -36,6 +36,7 @@ pub mod manifest;
 pub mod options;
 pub mod progress;
 pub mod recovery;
+pub mod replay_cost;
 pub mod reshape;
 pub mod self_test;
 pub mod shard;
@@ -47,6 +48,7 @@ pub mod types;
 pub mod wal;
 
 pub use bucket::dirty::SealProgress;
+pub use bucket::generation::{GENERATION_OVERHEAD, SLICE_OVERHEAD};
 pub use bucket::producer::ProducerLimits;
 pub use bucket::state::TableSummary;
 pub use bucket::{Generation, GenerationView, Part, SealHistory, Sealed, Slice, TableUsage, TableView};

@@ -23,6 +23,7 @@ use crate::error::OpenError;
 use crate::fs::{FileSystem, OpenMode};
 use crate::manifest::{Manifest, VERSION_1};
 use crate::progress::Progress;
+use crate::replay_cost;
 use crate::spill::Spill;
 use crate::types::{Incarnation, Lsn, TableId};
 use crate::wal::group::{self, Kind};
@@ -59,6 +60,7 @@ pub struct ReadShard {
     files: Vec<Arc<LaneFile>>,
     pub(crate) spilled: Vec<Arc<LaneFile>>,
     tail: scan::Tail,
+    records: u64,
 }
 
 /// A shard that is ready to go on.
@@ -78,6 +80,8 @@ pub struct ReadyShard {
     pub files: Vec<Arc<LaneFile>>,
     /// Lane files that no edit has named yet.
     pub spilled: Vec<Arc<LaneFile>>,
+    /// Records that were read.
+    pub records: u64,
 }
 
 /// What a start found.
@@ -99,15 +103,15 @@ pub struct Report {
     pub replay_micros: u64,
     /// Bytes that were moved into lane files because they did not fit into the memory for it.
     pub spilled: u64,
+    /// Weight a second of the shard that took longest, if it had enough to read to tell; see `replay_cost`.
+    pub rate: Option<u64>,
 }
 
-impl Report {
-    /// Log bytes a second and shard in parallel that the replay took; none if it was too short to tell.
-    pub fn replay_rate(&self) -> Option<u64> {
-        const ENOUGH: u64 = 16 << 20;
-        (self.bytes >= ENOUGH && self.replay_micros > 0)
-            .then(|| (u128::from(self.bytes) * 1_000_000 / u128::from(self.replay_micros)) as u64)
-    }
+/// The rate of one shard's replay; none if it was too short to tell.
+fn measured_rate(bytes: u64, records: u64, micros: u64) -> Option<u64> {
+    const ENOUGH: u64 = 16 << 20;
+    let weight = replay_cost::weight(bytes, records);
+    (weight >= ENOUGH && micros > 0).then(|| replay_cost::rate(weight, micros))
 }
 
 /// The segments of a shard's directory, in LSN order.
@@ -159,7 +163,10 @@ pub fn read_all(source: Source<'_>) -> Result<(Vec<ReadShard>, Report), OpenErro
         report.torn += of_shard.torn;
         report.spilled += of_shard.spilled;
         report.load_micros = report.load_micros.max(of_shard.load_micros);
-        report.replay_micros = report.replay_micros.max(of_shard.replay_micros);
+        if of_shard.replay_micros >= report.replay_micros {
+            report.replay_micros = of_shard.replay_micros;
+            report.rate = of_shard.rate;
+        }
         shards.push(shard);
     }
     report.micros = started.elapsed().as_micros() as u64;
@@ -233,19 +240,21 @@ fn read_shard(source: Source<'_>, shard: u32) -> Result<(ReadShard, Report), Ope
         }
     };
     drop(meter);
+    let (bytes, replay_micros) = (tail.end.0 - image.checkpoint.0, replay.elapsed().as_micros() as u64);
     let report = Report {
         records,
-        bytes: tail.end.0 - image.checkpoint.0,
+        bytes,
         rewritten: tail.in_doubt.len() as u64,
         torn: u32::from(tail.torn),
         micros: started.elapsed().as_micros() as u64,
         load_micros,
-        replay_micros: replay.elapsed().as_micros() as u64,
+        replay_micros,
         spilled: spill.bytes(),
+        rate: measured_rate(bytes, records, replay_micros),
     };
     tracing::debug!(shard, checkpoint = image.checkpoint.0, end = tail.end.0, ?report, "shard read");
     let spilled = spill.into_files();
-    Ok((ReadShard { segments, state, edits, image, files, spilled, tail }, report))
+    Ok((ReadShard { segments, state, edits, image, files, spilled, tail, records }, report))
 }
 
 /// The segments of a shard, of which there has to be one, and none another's.
@@ -283,7 +292,7 @@ pub fn resume(source: Source<'_>, read: ReadShard, shard: u32) -> Result<ReadySh
     let shard_dir = segment::shard_dir(dir, manifest.layout, shard);
     let salt = rand::random();
     let (read, content, head) = settle(read, &shard_dir, salt)?;
-    let ReadShard { segments, state, edits, image, files, spilled, tail } = read;
+    let ReadShard { segments, state, edits, image, files, spilled, tail, records } = read;
     let kept_from = image.checkpoint;
     let writing = || OpenError::io(format!("writing the manifest in {}", shard_dir.display()));
     let edits = match edits {
@@ -305,7 +314,7 @@ pub fn resume(source: Source<'_>, read: ReadShard, shard: u32) -> Result<ReadySh
     // The segment that ended where the new one starts held nothing else, and has lost its name to it.
     let mut segments: VecDeque<Segment> = segments.into_iter().filter(|s| s.header.base < tail.end).collect();
     segments.push_back(segment);
-    Ok(ReadyShard { segments, state, head, edits, image, files, spilled })
+    Ok(ReadyShard { segments, state, head, edits, image, files, spilled, records })
 }
 
 /// Decides what was in doubt: what is intact of it counts from now on, and is in the state. Answers it as one group, to be written at
@@ -387,6 +396,9 @@ fn lay_out(start: Lsn, kept_from: Lsn, records: Vec<Record>, salt: u64) -> Resul
     Ok((content, applied, head))
 }
 
+/// Room for groups in the segment of a start that finds the disk full, bytes.
+const SHORT_SEGMENT: u64 = 16 * GROUP_ALIGN;
+
 /// What is new about a fresh segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Fresh {
@@ -412,7 +424,14 @@ pub fn fresh_segment(
     content: &[u8],
 ) -> io::Result<Segment> {
     let capacity = manifest.segment_bytes.max(align_group(content.len() as u64 + GROUP_ALIGN));
-    let spare = pool::claim(fs, shard_dir, capacity)?;
+    let (spare, capacity) = match pool::claim(fs, shard_dir, capacity) {
+        // What empties a full disk may have used up the spare ones. A short one will do until there is room.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            let short = align_group(content.len() as u64) + SHORT_SEGMENT;
+            (pool::claim(fs, shard_dir, short.min(capacity)).map_err(|_| error)?, short.min(capacity))
+        }
+        claimed => (claimed?, capacity),
+    };
     let header = segment::Header {
         shard: fresh.shard,
         base: fresh.base,

@@ -1,6 +1,6 @@
 //! How fast this machine replays a log, before a start has shown it: a synthetic log, read and applied as a start does it.
 //!
-//! The log is in memory, so that nothing is written anywhere: what a disk adds is not measured, and **half** of what was is believed.
+//! The log is in memory, so that nothing is written anywhere: what a disk adds is not measured.
 //! The rate of a real replay takes its place with the first start that reads enough. It takes some ten milliseconds.
 
 use std::io::{self, IoSlice};
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::bucket::state::ShardState;
 use crate::fs::File;
+use crate::replay_cost;
 use crate::types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, TableId};
 use crate::wal::record::Record;
 use crate::wal::segment::{self, Segment};
@@ -26,10 +27,8 @@ const PAYLOAD: usize = 2_000;
 const GROUP: usize = 16;
 /// Replays go on for this long, and end with the one that is under way.
 const LENGTH: Duration = Duration::from_millis(10);
-/// What part of the measured rate is believed.
-const BELIEVED: u64 = 2;
 
-/// Log bytes a second that a start with so many shards would read, to be on the safe side.
+/// Weight of log a second (see `replay_cost`) that a start with so many shards reads of each from memory.
 #[must_use]
 pub fn replay_rate(shards: u32) -> u64 {
     // As many as read at the same time; more would only share the processors.
@@ -40,36 +39,37 @@ pub fn replay_rate(shards: u32) -> u64 {
         let threads: Vec<_> = (0..readers).map(|_| scope.spawn(|| replay_for(&segment, LENGTH))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    rate(replays) / BELIEVED
+    rate(replays)
 }
 
-/// Bytes a second that they read together, if all of them end with the slowest.
+/// Weight a second of the slowest.
 fn rate(replays: Vec<(u64, Duration)>) -> u64 {
-    let bytes: u64 = replays.iter().map(|(bytes, _)| bytes).sum();
-    let slowest = replays.iter().map(|(_, took)| *took).max().unwrap_or_default().max(Duration::from_micros(1));
-    (bytes as f64 / slowest.as_secs_f64()) as u64
+    let of_one = |(weight, took): (u64, Duration)| replay_cost::rate(weight, took.as_micros() as u64);
+    replays.into_iter().map(of_one).min().unwrap_or_default()
 }
 
 /// Replays the log again and again.
 fn replay_for(segment: &Segment, length: Duration) -> (u64, Duration) {
     let began = Instant::now();
-    let mut bytes = 0;
+    let mut weight = 0;
     loop {
-        bytes += replay(segment);
+        weight += replay(segment);
         let took = began.elapsed();
         if took >= length {
-            return (bytes, took);
+            return (weight, took);
         }
     }
 }
 
-/// Replays the log once, and answers its length.
+/// Replays the log once, and answers its weight.
 fn replay(segment: &Segment) -> u64 {
-    let mut state = ShardState::new(Lsn(0));
+    let (mut state, mut records) = (ShardState::new(Lsn(0)), 0);
     let tail = scan::replay(std::slice::from_ref(segment), Lsn(0), segment.limit(), |lsn, record| {
+        records += 1;
         state.apply(lsn, record).map(drop).map_err(|e| scan::Refusal::Contradiction(e.to_string()))
     });
-    tail.unwrap_or_else(|error| unreachable!("a log that was just made is whole: {error}")).end.0
+    let end = tail.unwrap_or_else(|error| unreachable!("a log that was just made is whole: {error}")).end;
+    replay_cost::weight(end.0, records)
 }
 
 /// A log of one segment, in memory.

@@ -26,6 +26,10 @@ pub(crate) fn of(table: TableId, shards: u32) -> u32 {
 pub struct Counters {
     /// Records made durable since the start.
     pub records: AtomicU64,
+    /// The same, and those that the start read: counted like this, those behind a checkpoint are a difference.
+    pub log_records: AtomicU64,
+    /// `log_records` at the last checkpoint's moment.
+    pub checkpoint_records: AtomicU64,
     /// Groups made durable since the start.
     pub groups: AtomicU64,
     /// Payload bytes made durable since the start.
@@ -50,6 +54,8 @@ pub struct Counters {
     pub unflushed_rows: AtomicU64,
     /// Payload bytes that are not known to be in Delta.
     pub unflushed_bytes: AtomicU64,
+    /// What those rows take in memory, as far as they are there.
+    pub held_bytes: AtomicU64,
     /// Payload bytes that commits took away since the start.
     pub flushed_bytes: AtomicU64,
     /// The log below is not needed: the manifest says what of it is live.
@@ -122,9 +128,16 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(number: u32, state: ShardState, queue_bytes: usize, head: Lsn, rhythm: Rhythm) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        state: ShardState,
+        queue_bytes: usize,
+        (head, replayed): (Lsn, u64),
+        rhythm: Rhythm,
+    ) -> Self {
         let counters = Counters::default();
         counters.durable_lsn.store(head.0, Ordering::Relaxed);
+        counters.log_records.store(replayed, Ordering::Relaxed);
         let queue = Queue::new(queue_bytes);
         let shared = Self {
             number,
@@ -146,6 +159,7 @@ impl Shared {
         let (rows, bytes) = state.unflushed();
         self.counters.unflushed_rows.store(rows, Ordering::Relaxed);
         self.counters.unflushed_bytes.store(bytes, Ordering::Relaxed);
+        self.counters.held_bytes.store(state.held_bytes(), Ordering::Relaxed);
         self.counters.flushed_bytes.store(state.flushed_bytes(), Ordering::Relaxed);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::histogram::{Distribution, Histogram};
+use crate::replay_cost;
 use crate::shard::Shared;
 use crate::types::Lsn;
 
@@ -22,6 +23,8 @@ pub struct ShardStatus {
     pub retained_bytes: u64,
     /// Records made durable since the start.
     pub records: u64,
+    /// Records behind the last checkpoint: a restart reads them.
+    pub replay_records: u64,
     /// Groups made durable since the start: each one is a sync.
     pub groups: u64,
     /// Payload bytes made durable since the start.
@@ -62,6 +65,11 @@ impl ShardStatus {
     pub fn replay_bytes(&self) -> u64 {
         self.durable_lsn.0.saturating_sub(self.checkpoint_lsn.0)
     }
+
+    /// The same, weighed: what it costs to read them.
+    pub fn replay_weight(&self) -> u64 {
+        replay_cost::weight(self.replay_bytes(), self.replay_records)
+    }
 }
 
 pub(crate) fn of(shard: &Shared) -> ShardStatus {
@@ -74,6 +82,7 @@ pub(crate) fn of(shard: &Shared) -> ShardStatus {
         checkpoint_lsn: Lsn(checkpoint),
         retained_bytes: durable.saturating_sub(counters.retained_from.load(Ordering::Relaxed)),
         records: counters.records.load(Ordering::Relaxed),
+        replay_records: replay_records(shard),
         groups: counters.groups.load(Ordering::Relaxed),
         payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
         written_bytes: counters.written_bytes.load(Ordering::Relaxed),
@@ -91,4 +100,19 @@ pub(crate) fn of(shard: &Shared) -> ShardStatus {
         postponed: shard.postponed.lock().clone(),
         poisoned: shard.poisoned().map(|e| e.to_string()),
     }
+}
+
+fn replay_records(shard: &Shared) -> u64 {
+    let counters = &shard.counters;
+    // In this order: it may come out larger than it is, and is never negative.
+    let before = counters.checkpoint_records.load(Ordering::Acquire);
+    counters.log_records.load(Ordering::Relaxed).saturating_sub(before)
+}
+
+/// The weight of what a restart would read of one shard, for callers that ask at every post.
+pub(crate) fn replay_weight(shard: &Shared) -> u64 {
+    let counters = &shard.counters;
+    let checkpoint = counters.checkpoint_lsn.load(Ordering::Acquire);
+    let bytes = counters.durable_lsn.load(Ordering::Acquire).saturating_sub(checkpoint);
+    replay_cost::weight(bytes, replay_records(shard))
 }

@@ -136,7 +136,7 @@ impl Store {
         }
         manifest.logs = logs;
         manifest.version = manifest::VERSION;
-        if let Some(rate) = report.replay_rate() {
+        if let Some(rate) = report.rate {
             manifest.add_replay_rate(rate);
         }
         // MUST BEFORE the first append: sequences count within the incarnation, and one used twice would hide rows from the table.
@@ -174,12 +174,12 @@ impl Store {
     ) -> std::io::Result<()> {
         let Manifest { node, incarnation, segment_bytes, layout, .. } = self.manifest;
         let dir = segment::shard_dir(&self.dir, layout, number);
-        let ReadyShard { segments, state, head, edits, image, files, spilled } = ready;
+        let ReadyShard { segments, state, head, edits, image, files, spilled, records } = ready;
         let freed_at_once = options.checkpoint_bytes / segment_bytes + 2;
         let pool = Pool::start(Arc::clone(&self.fs), &dir, segment_bytes, freed_at_once.min(MAX_SPARES) as usize)?;
         let pool = Arc::new(pool);
         let rhythm = Rhythm::new(options.checkpoint_interval, options.checkpoint_bytes);
-        let shared = Arc::new(Shared::new(number, state, options.queue_bytes, head, rhythm));
+        let shared = Arc::new(Shared::new(number, state, options.queue_bytes, (head, records), rhythm));
         let settings = owner::Settings {
             fs: Arc::clone(&self.fs),
             dir: dir.clone(),
@@ -384,14 +384,31 @@ impl Store {
             .ok()
     }
 
-    /// Log bytes a second that a restart reads: the lowest of what recent starts have measured; none before the first.
+    /// Weight of log a second that a restart reads of a shard, see `replay_cost`: the lowest of what recent starts have measured; none
+    /// before the first.
     pub fn replay_rate(&self) -> Option<u64> {
         self.manifest.replay_rate()
+    }
+
+    /// The same as it is to be expected, and not as it is to be feared: the middle one.
+    pub fn expected_replay_rate(&self) -> Option<u64> {
+        self.manifest.middle_replay_rate()
+    }
+
+    /// Weight of the log that a restart would read of the shard that has most of it: they are read side by side.
+    pub fn replay_weight(&self) -> u64 {
+        self.shards.iter().map(|s| status::replay_weight(s)).max().unwrap_or_default()
     }
 
     /// Payload bytes that are not known to be in Delta.
     pub fn unflushed_bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.counters.unflushed_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// What the rows that are not known to be in Delta take in memory, or took before a checkpoint moved them: payloads, and what lies
+    /// around each post's.
+    pub fn held_bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.counters.held_bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Rows that are not known to be in Delta.

@@ -7,6 +7,7 @@
 //!   `garbage`: every decoder of what senders post, and damaged bytes;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `replaced`: what others do to our tables and our data directory;
+//! - `overload`: more than the node can take, in every way;
 //! - `evolve`, `log_care`: columns added while rows arrive; checkpoints and clean-up of the Delta log;
 //! - `cli`: the other commands; `tuning`: settings that change while a server runs; `metrics`: what is scraped; `imports`: who may
 //!   import whom.
@@ -29,6 +30,7 @@ mod kit;
 mod log_care;
 mod metrics;
 mod nodes;
+mod overload;
 mod readers;
 mod replaced;
 mod restart;

@@ -189,3 +189,31 @@ fn what_a_crash_left_half_made_is_cleared_away() {
     assert!(!names.iter().any(|n| n == "oversized" || n == "starting"), "{names:?}");
     drop(store);
 }
+
+#[test]
+fn a_start_on_a_full_disk_without_a_spare_segment_takes_a_short_one() {
+    let fs = MemoryFileSystem::new();
+    let store = open_memory(&fs);
+    define(&store, table(1));
+    append(&store, "first");
+    settle(&fs);
+    // As if seals and commits had used them up.
+    let fs = fs.crash_process();
+    drop(store);
+    let is_spare = |path: &&std::path::PathBuf| path.to_string_lossy().contains("spare-");
+    for path in fs.files().iter().filter(is_spare) {
+        fs.remove(path).expect("should be removed");
+    }
+    fs.set_capacity(used(&fs) + 8 * 4096);
+    assert!(kit::try_open_memory(&fs).is_err(), "not even a short one");
+    fs.set_capacity(used(&fs) + 20 * 4096);
+    let store = open_memory(&fs);
+    assert_eq!(payloads(&store, table(1)).len(), 1);
+    assert!(matches!(try_append(&store, "a row"), Err(AppendError::NoSpace(_))));
+    let sealed = seal(&store).expect("should seal on a full disk");
+    commit(&store, &sealed).expect("should commit on a full disk");
+    fs.set_capacity(u64::MAX);
+    recovers(&store);
+    drop(store);
+    assert_eq!(payloads(&open_memory(&fs), table(1)).len(), 1);
+}

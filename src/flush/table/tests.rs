@@ -83,8 +83,8 @@ async fn a_failed_upload_is_next_again_after_a_pause_that_grows() {
     for _ in 0..12 {
         let sealed = queue.next_upload(now).expect("should be next");
         queue.uploaded(&sealed, None);
-        queue.failed(now);
-        queue.failed(now);
+        queue.failed(now, MAX_PAUSE);
+        queue.failed(now, MAX_PAUSE);
         assert!(queue.next_upload(now).is_none() && queue.moving_bytes() == 0);
         let end = queue.paused_until.expect("should pause");
         pauses.push(end - now);
@@ -92,7 +92,7 @@ async fn a_failed_upload_is_next_again_after_a_pause_that_grows() {
     }
     assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
     assert_eq!(pauses[11], MAX_PAUSE);
-    queue.failed(now);
+    queue.failed(now, MAX_PAUSE);
     queue.retry_now();
     assert!(queue.next_upload(now).is_some());
     queue.uploaded(&sealed[0], Some(files(1)));
@@ -183,7 +183,7 @@ async fn a_look_waits_for_more_commits_unless_somebody_waits_for_it() {
     queue.hurry_to = Some(Lsn(last.seal.lsn.0 - 1));
     queue.entries.retain(|entry| entry.sealed.seal == last.seal);
     assert_eq!(queue.confirm_at(now, DELAY, false), Some(now + DELAY), "what was sealed later is nobody's hurry");
-    queue.failed(now);
+    queue.failed(now, MAX_PAUSE);
     assert_eq!(queue.confirm_at(now, DELAY, true), None, "a table that fails has a pause");
 }
 
@@ -270,7 +270,7 @@ async fn a_table_that_fails_uploads_one_at_a_time() {
     queue.resolved = true;
     let first = queue.next_upload(now).expect("should be next");
     queue.uploaded(&first, None);
-    queue.failed(now);
+    queue.failed(now, MAX_PAUSE);
     let later = queue.paused_until().expect("should pause");
     assert!(queue.next_upload(later).is_some() && queue.next_upload(later).is_none());
     assert_eq!(queue.stages(), Stages { waiting: 2, uploading: 1, ready: 0, landed: 0 });

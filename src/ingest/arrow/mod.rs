@@ -32,6 +32,7 @@ use super::infer::{Inferred, event_time};
 use super::limits::row_bytes;
 use super::reject::{Fault, Reject, RejectKind};
 use super::rejected::Rejected;
+use super::room::{self, Room};
 use super::text_time::Epochs;
 use super::{Limits, names};
 use crate::schema::arrow::{UTC, arrow_schema, column_type};
@@ -79,6 +80,7 @@ pub(super) fn decode(
     now_micros: i64,
     limits: &Limits,
     rejected: &mut Rejected,
+    room: &dyn Room,
 ) -> Result<RecordBatch, Reject> {
     let (schema, batches) = stream::read(body, limits)?;
     check_names(&schema)?;
@@ -86,7 +88,11 @@ pub(super) fn decode(
     if rows == 0 {
         return Err(Reject::empty_body());
     }
-    check_size(row_bytes(spec), &batches, limits)?;
+    let bytes = check_size(row_bytes(spec), &batches, limits)?;
+    // Several batches are joined once each is converted.
+    if !room.take(if batches.len() > 1 { bytes.saturating_mul(2) } else { bytes }) {
+        return Err(room::none_left());
+    }
     let target = arrow_schema(spec);
     let work = Work { spec, target: &target, columns: Columns::of(spec, &schema), now_micros, limits };
     let mut first_row = 1;
@@ -135,7 +141,8 @@ fn is_receipt(spec: &TableSpec, at: usize) -> bool {
     matches!(&spec.event_time, EventTime::Receipt { column } if *column == spec.columns[at].name)
 }
 
-fn check_size(row_bytes: usize, batches: &[RecordBatch], limits: &Limits) -> Result<(), Reject> {
+/// Bytes that the rows take once they are the table's.
+fn check_size(row_bytes: usize, batches: &[RecordBatch], limits: &Limits) -> Result<usize, Reject> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     if rows > limits.max_rows {
         return Err(Reject::too_many_rows(limits.max_rows));
@@ -145,7 +152,7 @@ fn check_size(row_bytes: usize, batches: &[RecordBatch], limits: &Limits) -> Res
     let values = batches.iter().flat_map(RecordBatch::columns).map(size::written_out);
     let bytes = values.fold(rows.saturating_mul(row_bytes), usize::saturating_add);
     if bytes <= limit {
-        return Ok(());
+        return Ok(bytes);
     }
     let message = format!("the rows take {bytes} bytes in memory, and one post may take {limit}");
     let help = "split the rows over several posts";

@@ -11,6 +11,8 @@ mod scalar;
 mod seed;
 mod shape;
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::FilterBuilder;
 use serde::de::Deserializer;
@@ -22,6 +24,7 @@ use super::Limits;
 use super::limits::row_bytes;
 use super::reject::{Fault, Reject};
 use super::rejected::Rejected;
+use super::room::Room;
 use crate::schema::arrow::arrow_schema;
 use crate::schema::{EventTime, TableSpec};
 
@@ -35,6 +38,7 @@ pub(super) fn decode(
     now_micros: i64,
     limits: &Limits,
     rejected: &mut Rejected,
+    room: Arc<dyn Room>,
 ) -> Result<RecordBatch, Reject> {
     let mut sink = ColumnSink {
         fields: Fields::for_rows(spec),
@@ -44,7 +48,7 @@ pub(super) fn decode(
         },
         row_bytes: row_bytes(spec),
         now_micros,
-        context: Context::new(limits.max_batch_bytes),
+        context: Context::new(limits.max_batch_bytes).in_room(room, body.len()),
         rows: 0,
         undone: Vec::new(),
     };

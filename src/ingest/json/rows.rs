@@ -1,6 +1,7 @@
 //! Cuts a body into rows and says which row and line is at fault.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::ingest::reject::{Fault, Reject, RejectKind};
 use crate::ingest::rejected::Rejected;
+use crate::ingest::room::{self, Room};
 use crate::ingest::{Format, Limits};
 
 /// Byte order mark, which some writers put in front of UTF-8. It carries nothing, so it is passed over.
@@ -47,16 +49,36 @@ pub(in crate::ingest) struct Context {
     /// Bytes that rows and items may still claim.
     budget: usize,
     limit: usize,
+    /// Asked before more is claimed, if there is one, with the bytes of text that come on top.
+    room: Option<(Arc<dyn Room>, usize)>,
+    /// Claims up to here have been asked for.
+    asked: usize,
 }
+
+/// Claims are asked for in steps: most posts ask once.
+const STEP: usize = 256 << 10;
 
 impl Context {
     pub fn new(budget: usize) -> Self {
         Self { budget, limit: budget, ..Self::default() }
     }
 
-    /// Forgets what was claimed.
+    /// Forgets what was claimed. What was asked for stays granted.
     pub fn restart(&mut self) {
-        *self = Self::new(self.limit);
+        let (room, asked) = (self.room.take(), self.asked);
+        *self = Self { room, asked, ..Self::new(self.limit) };
+    }
+
+    /// Asks a room for what is claimed. The values' text is not claimed, so all `text` of the body counts as such.
+    pub fn in_room(self, room: Arc<dyn Room>, text: usize) -> Self {
+        Self { room: Some((room, text)), ..self }
+    }
+
+    /// Whether the room has so much, and a step more. A column that grows doubles.
+    fn ask(&mut self, claimed: usize) -> bool {
+        self.asked = claimed.saturating_add(STEP.min(claimed));
+        let Some((room, text)) = &self.room else { return true };
+        room.take(self.asked.saturating_mul(2).saturating_add(*text))
     }
 
     /// Keeps the reason and gives the error to return.
@@ -78,6 +100,11 @@ impl Context {
         match self.budget.checked_sub(bytes) {
             Some(left) => {
                 self.budget = left;
+                let claimed = self.limit - left;
+                if claimed > self.asked && !self.ask(claimed) {
+                    let Reject { status, code, message, help, .. } = room::none_left();
+                    return Err(self.fail(Fault { status, ..Fault::new(code, message, help) }));
+                }
                 Ok(())
             }
             None => {
@@ -127,6 +154,11 @@ pub(in crate::ingest) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
     /// Checks that the body is UTF-8, once and for all rows.
     pub fn new(format: Format, source: &'a Bytes) -> Result<Self, Reject> {
         let lines = format == Format::Ndjson;

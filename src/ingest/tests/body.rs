@@ -85,3 +85,40 @@ fn every_truncation_is_refused() {
         assert_eq!(decompress(encoding, trailing.into(), 1 << 20).unwrap_err().code, "invalid_encoding");
     }
 }
+
+/// Room for so many bytes; remembers the most that was asked for.
+#[derive(Debug)]
+struct Narrow(usize, std::sync::atomic::AtomicUsize);
+
+impl crate::ingest::room::Room for Narrow {
+    fn take(&self, bytes: usize) -> bool {
+        self.1.fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+        bytes <= self.0
+    }
+}
+
+#[test]
+fn memory_is_asked_for_before_it_is_taken() {
+    let narrow = |bytes| std::sync::Arc::new(Narrow(bytes, Default::default()));
+    let text = vec![b'x'; 4 << 20];
+    let body = Bytes::from(gzip(&text));
+    let room = narrow(1 << 20);
+    let reject = crate::ingest::decompress_in(ContentEncoding::Gzip, body.clone(), 64 << 20, &*room).unwrap_err();
+    assert_eq!(reject.code, "no_room");
+    assert!(room.1.load(std::sync::atomic::Ordering::Relaxed) < 4 << 20, "asked in steps: {room:?}");
+    assert_eq!(crate::ingest::decompress_in(ContentEncoding::Gzip, body, 64 << 20, &*narrow(16 << 20)).unwrap(), text);
+
+    // Few bytes that are many columns.
+    let columns: Vec<String> = (0..500).map(|n| format!("c{n} long")).collect();
+    let spec = super::receipt_table(&columns.join("; "));
+    let rows = Bytes::from("{}\n".repeat(1_000));
+    let decode = |room| {
+        let limits = crate::ingest::Limits::default();
+        crate::ingest::decode_in(&spec, crate::ingest::Format::Ndjson, &rows, super::NOW, &limits, room)
+    };
+    assert_eq!(decode(narrow(1 << 20)).unwrap_err().code, "no_room");
+    let room = narrow(1 << 30);
+    let batch = decode(std::sync::Arc::clone(&room) as _).unwrap().batch;
+    let asked = room.1.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(asked >= batch.get_array_memory_size(), "{asked} for {}", batch.get_array_memory_size());
+}

@@ -6,6 +6,10 @@ fn arrow(error: ArrowError) -> DataFusionError {
     DataFusionError::ArrowError(Box::new(error), None)
 }
 
+fn parquet(text: &str) -> DataFusionError {
+    DataFusionError::ParquetError(Box::new(datafusion::parquet::errors::ParquetError::General(text.to_owned())))
+}
+
 #[test]
 fn mistakes_limits_outages_and_defects_are_told_apart() {
     let store = || object_store::Error::Generic { store: "s3", source: "connection reset".into() };
@@ -21,6 +25,8 @@ fn mistakes_limits_outages_and_defects_are_told_apart() {
         (context(DataFusionError::ResourcesExhausted("1 GiB".to_owned())), "limit"),
         (DataFusionError::ObjectStore(Box::new(store())), "unavailable"),
         (DataFusionError::External(Box::new(store())), "unavailable"),
+        (parquet(&format!("Failed to fetch metadata for file x: Object Store error: {}", store())), "unavailable"),
+        (parquet("Invalid Parquet file. Corrupt footer"), "failed"),
         (context(arrow(ArrowError::ExternalError(Box::new(store())))), "unavailable"),
         (DataFusionError::Internal("oh".to_owned()), "failed"),
         (arrow(ArrowError::IpcError("damaged".to_owned())), "failed"),

@@ -19,10 +19,10 @@ fn pieces(pieces: &'static [&'static str]) -> Body {
     Body::from_stream(futures::stream::iter(pieces))
 }
 
-fn at_most(limit: u64) -> impl FnMut(u64) -> Result<(), ApiError> {
-    move |held| {
-        let refused = ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", held.to_string());
-        if held > limit { Err(refused) } else { Ok(()) }
+fn at_most(limit: u64) -> impl FnMut(Ask) -> Result<(), ApiError> {
+    move |ask| {
+        let refused = ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", ask.bytes().to_string());
+        if ask.bytes() > limit { Err(refused) } else { Ok(()) }
     }
 }
 

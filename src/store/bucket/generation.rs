@@ -54,6 +54,19 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+impl Totals {
+    /// What a generation with these takes in memory, bytes: payloads, and what lies around them. A post of one row is mostly the
+    /// latter. (A checkpoint frees most of it; it counts until the rows are in Delta all the same.)
+    pub fn held(&self) -> u64 {
+        GENERATION_OVERHEAD + self.slices as u64 * SLICE_OVERHEAD + self.bytes
+    }
+}
+
+/// Memory of a slice beside its payload: its entry, with room to grow, and what lies around it in the buffer that it was read into.
+pub const SLICE_OVERHEAD: u64 = 256;
+/// Memory of a generation beside its slices: itself, its places in the table's maps and in what the next checkpoint takes.
+pub const GENERATION_OVERHEAD: u64 = 512;
+
 /// What is behind a generation's lock.
 #[derive(Debug, Default)]
 struct Content {

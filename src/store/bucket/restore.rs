@@ -81,20 +81,23 @@ impl ShardState {
             sealed.generation.close(sealed.seal);
             self.tables.entry(sealed.generation.table).sealed.push_back(sealed);
         }
-        let (mut rows, mut bytes) = (0, 0);
+        let (mut rows, mut bytes, mut held) = (0, 0, 0);
         for (_, table) in self.tables.iter_mut() {
             table.sealed.make_contiguous().sort_by_key(|s| s.seal.lsn);
-            let (mut of_rows, mut of_bytes) = (0, 0);
+            let (mut of_rows, mut of_bytes, mut of_held) = (0, 0, 0);
             for totals in table.generations().map(|g| g.totals()) {
                 of_rows += totals.rows;
                 of_bytes += totals.bytes;
+                of_held += totals.held();
             }
-            table.usage.set(of_rows, of_bytes);
+            table.usage.set(of_rows, of_bytes, of_held);
             rows += of_rows;
             bytes += of_bytes;
+            held += of_held;
         }
         self.unflushed_rows = rows;
         self.unflushed_bytes = bytes;
+        self.held_bytes = held;
     }
 
     /// The live generations of one table, by what a lane file calls them.

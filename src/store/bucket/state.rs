@@ -7,16 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::dirty::{Dirty, SealProgress};
-use super::generation::{Generation, SealInfo, Sealed};
+use super::generation::{GENERATION_OVERHEAD, Generation, SLICE_OVERHEAD, SealInfo, Sealed};
 use super::producer::{ProducerLimits, Producers};
 use super::tables::{PARTS, SealHistory, Tables};
 use super::usage::TableUsage;
 use super::view::{GenerationView, TableView};
 use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
-
-/// Memory of a slice beside its payload: its entry, with room to grow, and what lies around it in the buffer that it was read into.
-const SLICE_OVERHEAD: u64 = 256;
 
 /// Everything durable and unflushed on one shard.
 #[derive(Debug)]
@@ -30,6 +27,8 @@ pub struct ShardState {
     swaps: u32,
     pub(super) unflushed_rows: u64,
     pub(super) unflushed_bytes: u64,
+    /// What those rows take in memory; see `Totals::held`.
+    pub(super) held_bytes: u64,
     /// Payload bytes that commits took away since this was made.
     flushed_bytes: u64,
     /// Memory that the slices applied since this was made took, moved or not.
@@ -88,6 +87,7 @@ impl ShardState {
             swaps: 1,
             unflushed_rows: 0,
             unflushed_bytes: 0,
+            held_bytes: 0,
             flushed_bytes: 0,
             bytes_applied: 0,
         }
@@ -131,14 +131,20 @@ impl ShardState {
         let table_id = slice.table;
         let table = self.tables.entry(table_id);
         let bucket = slice.bucket;
+        let bytes = slice.payload.len() as u64;
+        let mut held = bytes + SLICE_OVERHEAD;
+        self.bytes_applied += held;
         let generation = match table.open.entry(bucket) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Arc::new(Generation::new(table_id, bucket, lsn))),
+            Entry::Vacant(entry) => {
+                held += GENERATION_OVERHEAD;
+                entry.insert(Arc::new(Generation::new(table_id, bucket, lsn)))
+            }
         };
         self.unflushed_rows += u64::from(slice.rows);
-        self.unflushed_bytes += slice.payload.len() as u64;
-        table.usage.add(u64::from(slice.rows), slice.payload.len() as u64);
-        self.bytes_applied += slice.payload.len() as u64 + SLICE_OVERHEAD;
+        self.unflushed_bytes += bytes;
+        self.held_bytes += held;
+        table.usage.add(u64::from(slice.rows), bytes, held);
         if generation.push(lsn, slice, self.swaps) {
             self.dirty.generations.push(Arc::clone(generation));
         }
@@ -183,8 +189,9 @@ impl ShardState {
             let totals = sealed.generation.totals();
             self.unflushed_rows -= totals.rows;
             self.unflushed_bytes -= totals.bytes;
+            self.held_bytes -= totals.held();
             self.flushed_bytes += totals.bytes;
-            table.usage.remove(totals.rows, totals.bytes);
+            table.usage.remove(totals.rows, totals.bytes, totals.held());
             sealed.generation.retire();
         }
     }
@@ -270,6 +277,11 @@ impl ShardState {
     /// Rows and payload bytes that are not known to be in Delta.
     pub fn unflushed(&self) -> (u64, u64) {
         (self.unflushed_rows, self.unflushed_bytes)
+    }
+
+    /// What they take in memory, with slices and generations.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Payload bytes that are known to be in Delta since this was made.

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct TableUsage {
     rows: AtomicU64,
     bytes: AtomicU64,
+    /// What they take in memory; see `Totals::held`.
+    held: AtomicU64,
 }
 
 impl TableUsage {
@@ -20,19 +22,27 @@ impl TableUsage {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, rows: u64, bytes: u64) {
+    /// What those rows take in memory while they are there, slices and generations included.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, rows: u64, bytes: u64, held: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.held.fetch_add(held, Ordering::Relaxed);
     }
 
-    pub(super) fn remove(&self, rows: u64, bytes: u64) {
+    pub(super) fn remove(&self, rows: u64, bytes: u64, held: u64) {
         self.rows.fetch_sub(rows, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.held.fetch_sub(held, Ordering::Relaxed);
     }
 
-    /// Sets both, at a restore and in tests.
-    pub fn set(&self, rows: u64, bytes: u64) {
+    /// Sets all three, at a restore and in tests.
+    pub fn set(&self, rows: u64, bytes: u64, held: u64) {
         self.rows.store(rows, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        self.held.store(held, Ordering::Relaxed);
     }
 }

@@ -222,6 +222,7 @@ impl Checkpointer {
         }
         self.image = image;
         phases.ended();
+        self.shared.counters.checkpoint_records.store(swap.records, Ordering::Release);
         // 5
         self.taken.clear();
         self.unnamed.clear();

@@ -89,6 +89,20 @@ fn another_version_is_named() {
 }
 
 #[test]
+fn of_the_recent_replay_rates_the_lowest_is_feared_and_the_middle_one_expected() {
+    let rates = |rates: &[u64]| {
+        let mut manifest = manifest(1);
+        rates.iter().for_each(|rate| manifest.add_replay_rate(*rate));
+        (manifest.replay_rate(), manifest.middle_replay_rate())
+    };
+    assert_eq!(rates(&[]), (None, None));
+    assert_eq!(rates(&[7]), (Some(7), Some(7)));
+    assert_eq!(rates(&[9, 7]), (Some(7), Some(7)));
+    assert_eq!(rates(&[9, 7, 8]), (Some(7), Some(8)));
+    assert_eq!(rates(&[1, 9, 7, 8, 6]), (Some(6), Some(7)), "the oldest is forgotten");
+}
+
+#[test]
 fn a_number_of_shards_that_cannot_be_is_damage() {
     for shards in [0_u32, 3, MAX_SHARDS + 1] {
         let mut bytes = manifest(1).encode();

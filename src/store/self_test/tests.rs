@@ -20,13 +20,13 @@ fn what_is_replayed_is_a_whole_log_with_all_its_rows() {
 }
 
 #[test]
-fn the_rate_is_that_of_all_shards_until_the_slowest_is_done_and_half_of_it() {
+fn the_rate_is_that_of_the_slowest_shard() {
     let second = Duration::from_secs(1);
-    assert_eq!(rate(vec![(1_000, second), (2_000, second * 2)]), 1_500);
+    assert_eq!(rate(vec![(1_000, second), (1_000, second * 2), (3_000, second * 2)]), 500);
     assert_eq!(rate(Vec::new()), 0);
     let segment = synthetic();
-    let (bytes, took) = replay_for(&segment, Duration::ZERO);
-    assert_eq!(bytes, segment.limit().0, "once, at least");
+    let (weight, took) = replay_for(&segment, Duration::ZERO);
+    assert!(weight > segment.limit().0, "once, at least");
     assert!(took > Duration::ZERO);
     assert!(replay_rate(3) > 0);
 }

@@ -271,6 +271,7 @@ impl Owner {
         counters.groups.fetch_add(1, Ordering::Relaxed);
         counters.group_records.count_size(staged.len() as u64);
         counters.records.fetch_add(staged.len() as u64, Ordering::Relaxed);
+        counters.log_records.fetch_add(staged.len() as u64, Ordering::Relaxed);
         counters.written_bytes.fetch_add(padded, Ordering::Relaxed);
         self.head = Lsn(start.0 + padded);
         self.marked = false;
@@ -347,7 +348,8 @@ impl Owner {
     /// **One moment**: LSN and changes belong together. Taken at two, a record would be in both lane file and replay, or in neither.
     fn swap(&self) -> Swap {
         let segment = self.segments.back().expect("should have an active segment").header.base;
-        Swap { checkpoint: self.head, segment, dirty: self.shared.state.write().take_dirty() }
+        let records = self.shared.counters.log_records.load(Ordering::Relaxed);
+        Swap { checkpoint: self.head, segment, records, dirty: self.shared.state.write().take_dirty() }
     }
 
     /// Gives away the segments that end at or below a durable checkpoint.

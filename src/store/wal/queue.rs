@@ -84,6 +84,8 @@ pub struct Swap {
     pub checkpoint: Lsn,
     /// Base of the segment that it lies in.
     pub segment: Lsn,
+    /// Records up to there, as `Counters::log_records` counts them.
+    pub records: u64,
     /// What has changed since the last swap, up to there.
     pub dirty: Dirty,
 }

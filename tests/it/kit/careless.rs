@@ -1,7 +1,8 @@
-//! A tiny S3 server that may ignore `If-None-Match`, as some do, and may take its time with data files: PUT, GET, listing and bulk
-//! deletion of one bucket, in memory, no signatures checked.
+//! A tiny S3 server that may ignore `If-None-Match`, as some do: PUT, GET, listing and bulk deletion of one bucket, in memory, no
+//! signatures checked. It may take its time with data files, have a slow line, leave some PUTs unanswered, and be gone for a while.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,10 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
 use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Launch;
+use super::replay::Objects;
 
 const MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
@@ -18,6 +23,7 @@ const MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 #[derive(Debug, Clone)]
 pub struct Careless {
     pub endpoint: String,
+    address: SocketAddr,
     inner: Arc<Inner>,
 }
 
@@ -27,6 +33,14 @@ struct Inner {
     careful: AtomicBool,
     /// What a PUT of a data file takes.
     upload_millis: AtomicU64,
+    /// Bytes a second of all PUTs together; 0: as fast as it goes.
+    line: AtomicU64,
+    /// Who has the line.
+    turn: tokio::sync::Mutex<()>,
+    /// PUTs of keys with this in them are not carried out for now.
+    hangs: Mutex<Option<&'static str>>,
+    /// Whether it is gone: listeners and connections end.
+    gone: watch::Sender<bool>,
 }
 
 impl Careless {
@@ -34,10 +48,59 @@ impl Careless {
     pub async fn start() -> Self {
         let inner = Arc::new(Inner::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("should find a port");
-        let endpoint = format!("http://{}", listener.local_addr().expect("should have an address"));
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&inner));
-        tokio::spawn(async move { axum::serve(listener, router).await.expect("should serve") });
-        Self { endpoint, inner }
+        let address = listener.local_addr().expect("should have an address");
+        let this = Self { endpoint: format!("http://{address}"), address, inner };
+        this.serve(listener);
+        this
+    }
+
+    fn serve(&self, listener: tokio::net::TcpListener) {
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&self.inner));
+        let mut gone = self.inner.gone.subscribe();
+        let gone = async move { drop(gone.wait_for(|gone| *gone).await) };
+        tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(gone).await });
+    }
+
+    /// The server is ended: nobody listens, and what is under way is not carried out. The objects stay.
+    pub async fn leave(&self) {
+        self.inner.gone.send_replace(true);
+        super::until("nobody to listen", async || tokio::net::TcpStream::connect(self.address).await.err()).await;
+    }
+
+    /// It is back.
+    pub async fn come_back(&self) {
+        self.inner.gone.send_replace(false);
+        let listener = super::until("the port", async || tokio::net::TcpListener::bind(self.address).await.ok()).await;
+        self.serve(listener);
+    }
+
+    /// All PUTs together get so many bytes a second; 0: as fast as it goes.
+    pub fn slow_down(&self, bytes_per_second: u64) {
+        self.inner.line.store(bytes_per_second, Ordering::SeqCst);
+    }
+
+    /// PUTs of keys with this in them hang, until it is called with none.
+    pub fn hang(&self, needle: Option<&'static str>) {
+        *self.inner.hangs.lock() = needle;
+    }
+
+    /// The objects below a prefix, by what follows it.
+    pub fn objects(&self, prefix: &str) -> Objects {
+        let objects = self.inner.objects.lock();
+        let below =
+            objects.iter().filter_map(|(key, bytes)| Some((key.strip_prefix(prefix)?.to_owned(), bytes.clone())));
+        below.collect()
+    }
+
+    /// A server whose lake is here, in `bucket/lake`.
+    pub fn launch(&self, launch: Launch) -> Launch {
+        launch.set_all(&[
+            ("lake.url", "s3://bucket/lake"),
+            ("lake.storage.endpoint", &self.endpoint),
+            ("lake.storage.access_key_id", "id"),
+            ("lake.storage.secret_access_key", "key"),
+            ("lake.storage.region", "here"),
+        ])
     }
 
     /// From now on it honours the header.
@@ -58,12 +121,21 @@ impl Careless {
 
 async fn answer(State(inner): State<Arc<Inner>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let body = to_bytes(body, usize::MAX).await.expect("should arrive");
+    let Ok(body) = to_bytes(body, usize::MAX).await else { return reply(StatusCode::BAD_REQUEST, "") };
     let path = parts.uri.path().trim_start_matches('/');
-    let key = path.split_once('/').map_or("", |(_bucket, key)| key).to_owned();
+    let key = path.split_once('/').map_or("", |(_bucket, key)| key);
+    let key = object_store::path::Path::from_url_path(key).expect("should be a key").to_string();
     let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
     if parts.method == Method::PUT && key.ends_with(".parquet") {
         tokio::time::sleep(Duration::from_millis(inner.upload_millis.load(Ordering::SeqCst))).await;
+    }
+    if parts.method == Method::PUT {
+        inner.travel(&key, body.len()).await;
+    }
+    if *inner.gone.borrow() {
+        let mut reply = reply(StatusCode::SERVICE_UNAVAILABLE, "");
+        reply.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        return reply;
     }
     match parts.method {
         Method::PUT => inner.put(key, body, header(header::IF_NONE_MATCH) == Some("*")),
@@ -81,6 +153,17 @@ fn reply(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 }
 
 impl Inner {
+    async fn travel(&self, key: &str, bytes: usize) {
+        while self.hangs.lock().is_some_and(|needle| key.contains(needle)) && !*self.gone.borrow() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let line = self.line.load(Ordering::SeqCst);
+        if line > 0 {
+            let _turn = self.turn.lock().await;
+            tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / line as f64)).await;
+        }
+    }
+
     fn put(&self, key: String, body: Bytes, create: bool) -> Response<Body> {
         let mut objects = self.objects.lock();
         if create && self.careful.load(Ordering::SeqCst) && objects.contains_key(&key) {

@@ -7,7 +7,8 @@
 //!   anywhere;
 //! - `rough`: an object store that misbehaves; `careless`: one that speaks S3 and ignores `If-None-Match`; `objects`: real ones;
 //! - `python`: an interpreter that has the packages a test needs; `three`: three readers that have to agree;
-//! - `wire`: requests byte by byte.
+//! - `small_disk`: a file system that can be filled;
+//! - `wire`: requests byte by byte; `senders`: posts that come again when they are told to.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +22,9 @@ pub mod objects;
 pub mod python;
 pub mod replay;
 pub mod rough;
+pub mod senders;
 pub mod server;
+pub mod small_disk;
 pub mod three;
 pub mod wire;
 

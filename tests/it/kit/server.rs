@@ -25,13 +25,19 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Launch {
     arguments: Vec<OsString>,
     environment: Vec<(String, String)>,
+    /// A program that becomes the server, with its arguments; usually none.
+    through: Vec<String>,
 }
 
 impl Launch {
     /// On this data directory, on a free port of the loopback interface.
     pub fn on(data_dir: &Path) -> Self {
-        Self { arguments: vec!["serve".into(), "--data-dir".into(), data_dir.into()], environment: Vec::new() }
-            .option("--listen", "127.0.0.1:0")
+        Self {
+            arguments: vec!["serve".into(), "--data-dir".into(), data_dir.into()],
+            environment: Vec::new(),
+            through: Vec::new(),
+        }
+        .option("--listen", "127.0.0.1:0")
     }
 
     /// With an option of `serve`; the last one wins.
@@ -54,6 +60,12 @@ impl Launch {
         settings.iter().fold(self, |launch, (key, value)| launch.set(key, value))
     }
 
+    /// Started by a program that takes a command line at its end and becomes it.
+    pub fn through(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
     /// With an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -64,7 +76,7 @@ impl Launch {
     pub fn spawn(&self) -> Process {
         let scratch = super::directory();
         let log = File::create(scratch.path().join("log")).expect("should make the log file");
-        let mut command = clean_command();
+        let mut command = clean_command_through(&self.through);
         command.args(&self.arguments).arg("--port-file").arg(scratch.path().join("port"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("should share the log file")).stderr(log);
@@ -103,7 +115,13 @@ impl Launch {
 
 /// The program without settings from the environment of whoever runs the tests.
 pub fn clean_command() -> Command {
-    let mut command = Command::new(PROGRAM);
+    clean_command_through(&[])
+}
+
+fn clean_command_through(words: &[String]) -> Command {
+    let mut line = words.iter().map(String::as_str).chain([PROGRAM]);
+    let mut command = Command::new(line.next().expect("should be a program"));
+    command.args(line);
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
         if ["PENSTOCK_", "AWS_"].iter().any(|prefix| name_text.starts_with(prefix)) {

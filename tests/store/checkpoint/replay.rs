@@ -228,12 +228,13 @@ fn the_replay_rate_is_measured_by_a_long_replay_and_kept() {
     drop(store);
     let store = open_with(&fs, &options);
     let rate = store.replay_rate().expect("should be measured");
-    assert_eq!(store.recovery().replay_rate(), Some(rate));
+    assert_eq!(store.recovery().rate, Some(rate));
+    assert_eq!(store.expected_replay_rate(), Some(rate));
     checkpoint(&store);
     drop(store);
     for start in 0..6 {
         let store = open_with(&fs, &options);
-        assert_eq!(store.recovery().replay_rate(), None);
+        assert_eq!(store.recovery().rate, None);
         assert_eq!(store.replay_rate(), Some(rate), "start {start}: a short replay says nothing");
     }
 }

@@ -70,7 +70,7 @@ pub fn repair(site: &Site, lanes: &Lanes, manifest: &Manifest, shard: u32) -> Re
     // 3. MUST AFTER the rows and the segment: it says that both are there.
     let mut image = Image { checkpoint: end, segment: end, next_lane_file: next_id + 1, ..old.clone() };
     image.files.extend(added.iter().map(|f| (f.reference.id, f.reference)));
-    let shared = Shared::new(shard, state, 0, end, Rhythm::new(None, u64::MAX));
+    let shared = Shared::new(shard, state, 0, (end, 0), Rhythm::new(None, u64::MAX));
     let snapshot = snapshot::edits(&shared, &image);
     let mut check = old;
     for edit in &snapshot {
