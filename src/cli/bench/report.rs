@@ -1,7 +1,6 @@
 //! The figures of a measurement.
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::load::Outcome;
 use super::{AppendArgs, BodyFormat};
@@ -81,11 +80,6 @@ impl Report {
             syncs,
             records_per_sync: (syncs > 0).then(|| records / syncs as f64),
         }
-    }
-
-    /// For programs.
-    pub fn json(&self) -> Value {
-        serde_json::to_value(self).expect("should serialise: string keys only")
     }
 
     /// For people.

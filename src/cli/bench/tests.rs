@@ -8,7 +8,7 @@ use clap::Parser;
 use super::load::Load;
 use super::payload::Payload;
 use super::report::Report;
-use super::{AppendArgs, BodyFormat, What, append, payload};
+use super::{AppendArgs, BodyFormat, What, append, open, payload};
 use crate::cli::client::{ARROW_STREAM, Client};
 use crate::cli::stub::Stub;
 use crate::cli::{Cli, Command};
@@ -17,7 +17,7 @@ fn args(extra: &str) -> AppendArgs {
     let words = ["penstock", "bench", "append"].into_iter().chain(extra.split_whitespace());
     match Cli::try_parse_from(words).unwrap().command {
         Command::Bench(args) => {
-            let What::Append(args) = args.what;
+            let What::Append(args) = args.what else { panic!("not append") };
             args
         }
         _ => panic!("not bench"),
@@ -80,6 +80,36 @@ async fn the_loop_ends_at_its_budget_and_counts_refusals() {
 }
 
 #[tokio::test]
+async fn an_open_loop_sends_what_is_due_and_does_not_send_again_what_is_refused() {
+    let stub = Stub::start().await;
+    let client = Client::new(&stub.url()).unwrap();
+    let table: crate::schema::TableName = "bench.a".parse().unwrap();
+    client.create(&table, &payload::definition()).await.unwrap();
+    stub.shared.refuse.store(3, Ordering::Relaxed);
+    let payload = Arc::new(Payload::new(BodyFormat::Arrow, 10, 200).unwrap());
+    let load = Load { client, payload, tables: vec![table].into(), connections: 4 };
+    let outcome = open::run(&load, 200.0, Duration::from_millis(500)).await.unwrap();
+    assert_eq!((outcome.due, outcome.posts, outcome.rows, outcome.refused), (100, 97, 970, 3));
+    assert_eq!(outcome.latencies.percentiles().count, 97);
+    assert!(outcome.elapsed >= Duration::from_millis(490), "none before it is due: {:?}", outcome.elapsed);
+}
+
+#[tokio::test]
+async fn what_was_sent_late_counts_from_when_it_was_due() {
+    let stub = Stub::start().await;
+    let client = Client::new(&stub.url()).unwrap();
+    let table: crate::schema::TableName = "bench.a".parse().unwrap();
+    client.create(&table, &payload::definition()).await.unwrap();
+    let payload = Arc::new(Payload::new(BodyFormat::Arrow, 1, 200).unwrap());
+    // All are due at once, and one connection sends them one after another: the last one has waited for all others.
+    let load = Load { client, payload, tables: vec![table].into(), connections: 1 };
+    let outcome = open::run(&load, 1e9, Duration::from_nanos(50)).await.unwrap();
+    let (slowest, all) = (outcome.latencies.percentiles().max_us, outcome.elapsed.as_micros() as u64);
+    assert_eq!(outcome.posts, 50);
+    assert!(slowest * 10 >= all * 8, "the slowest took {slowest} us of {all}");
+}
+
+#[tokio::test]
 async fn a_short_acknowledgement_ends_it() {
     let stub = Stub::start().await;
     stub.shared.forget.store(1, Ordering::Relaxed);
@@ -100,7 +130,7 @@ async fn a_measurement_reports_differences() {
     assert_eq!(report.written_per_payload_byte, Some(1.5));
     assert_eq!(report.records_per_sync, Some(2.0));
     assert!((report.cpu_seconds_per_million_rows - 1.0).abs() < 1e-9);
-    let json = report.json();
+    let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["ack"]["count"], 100);
     assert!(json["rows_per_second"].as_f64().unwrap() > 0.0);
     let text = report.text();

@@ -131,7 +131,7 @@ impl Error {
     /// How long to wait before the same post may be sent again: only for a refusal that left nothing behind.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Refused { status: 503, retry_after, .. } => {
+            Self::Refused { status: 429 | 503 | 507, retry_after, .. } => {
                 Some(retry_after.unwrap_or(Duration::from_secs(1)).max(MIN_RETRY_AFTER))
             }
             _ => None,
@@ -196,6 +196,12 @@ impl Client {
         let response = self.send(request.body(body).timeout(CALL_TIMEOUT)).await?;
         let created = response.status() == StatusCode::CREATED;
         Ok((self.decode(response).await?, created))
+    }
+
+    /// The server's metrics, as Prometheus reads them.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        let response = self.send(self.get("metrics")?).await?;
+        Ok(String::from_utf8_lossy(&self.read(response).await?).into_owned())
     }
 
     /// The server's state as it sent it.
