@@ -15,7 +15,7 @@ const TABLES: u128 = 1_000;
 
 /// A node with some load, whose tables are known.
 fn node() -> Arc<Admission> {
-    let admission = Admission::new(Options::default().limits(Some(1 << 30), Duration::ZERO));
+    let admission = Admission::new(Options::default().limits(1 << 30, Duration::ZERO));
     for number in 0..TABLES {
         let usage = Arc::new(TableUsage::default());
         usage.set(1_000, 100_000, 120_000);

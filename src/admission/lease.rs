@@ -150,9 +150,10 @@ impl Admission {
     /// The load as the fullest table and the fullest namespace see it, where `unflushed` bytes of the node wait for Delta.
     pub fn fullest(&self, unflushed: u64) -> Usage {
         let Observed { replay, drain_rate } = self.observed();
-        let mut usage = Usage { unflushed, in_flight: self.in_flight(), replay, drain_rate, ..Usage::default() };
+        let (in_flight, work) = (self.in_flight(), self.work.load(Ordering::Relaxed));
+        let mut usage = Usage { unflushed, in_flight, work, replay, drain_rate, ..Usage::default() };
         for share in &self.tables {
-            let used = share.in_flight.load(Ordering::Relaxed).saturating_add(share.usage.bytes());
+            let used = share.in_flight.load(Ordering::Relaxed).saturating_add(share.usage.held());
             usage.table = usage.table.max(used);
         }
         for namespace in &self.namespaces {

@@ -156,9 +156,10 @@ fn budgets(config: &Config) -> Vec<(String, String, String)> {
 /// Which of the node's budgets is fullest; of the tables and namespaces the fullest counts.
 pub(super) fn fullest(usage: &Usage, limits: &Limits) -> (&'static str, f64) {
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
+    let coming = usage.in_flight.saturating_sub(usage.work);
     let parts = [
-        ("admission.max_unflushed", part(usage.unflushed.saturating_add(usage.in_flight), limits.max_unflushed)),
-        ("admission.replay_budget", part(usage.replay.saturating_add(usage.in_flight), limits.replay)),
+        ("admission.max_unflushed", part(usage.unflushed.saturating_add(coming), limits.max_unflushed)),
+        ("admission.replay_budget", part(usage.replay.saturating_add(coming), limits.replay)),
         ("admission.table_share", part(usage.table, limits.table)),
         ("admission.namespace_share", part(usage.namespace, limits.namespace)),
     ];
@@ -208,7 +209,7 @@ impl Engine {
     fn present(&self) -> Present {
         let (config, limits) = (self.layers.lock().config(), self.admission.limits());
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let fullest = fullest(&self.admission.fullest(self.store.unflushed_bytes()), &limits);
+        let fullest = fullest(&self.admission.fullest(self.store.held_bytes()), &limits);
         Present { config, processors, memory_used: self.flusher.encoding_bytes(), fullest }
     }
 
