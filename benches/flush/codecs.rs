@@ -1,5 +1,5 @@
 //! What a data file of telemetry costs in bytes and in processor time, by compression and by rows of a row group: logs with a map of
-//! attributes, and metrics, both sorted as a flush sorts them. What `lake::data` has as defaults was chosen by this.
+//! attributes, and metrics, both sorted as a flush sorts them. What the defaults in `lake::data` cost beside others.
 
 use std::sync::Arc;
 

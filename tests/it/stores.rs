@@ -60,8 +60,12 @@ async fn survives(kind: Kind) {
     let (dir, acked) = (kit::directory(), Arc::new(Mutex::new(Acked::new())));
     let launch = store.launch(Launch::on(dir.path()).set_all(&SETTINGS));
     let server = launch.start().await;
+    let server = meanwhile(server, &acked, pause(2_500)).await;
+    server.flush().await;
+    store.hold().await;
     let server = meanwhile(server, &acked, async {
-        pause(2_500).await;
+        // Long enough for uploads and commits to be on their way.
+        pause(1_000).await;
         store.kill().await;
         pause(1_500).await;
         store.restart().await;

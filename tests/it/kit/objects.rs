@@ -28,6 +28,9 @@ pub enum Kind {
 const BUCKET: &str = "telemetry";
 const KEY_ID: &str = "AKIATESTKEYID";
 const SECRET: &str = "very/secret+value";
+/// Between two saves of what Azurite has in memory.
+const AUTOSAVE: Duration = Duration::from_secs(5);
+
 /// Azurite's own, known to everybody.
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -112,13 +115,33 @@ impl ObjectServer {
         }
     }
 
-    /// SeaweedFS is killed. Azurite keeps what it has acknowledged in memory for some seconds, so it is asked to end: what it would
-    /// lose otherwise is its own doing.
-    pub async fn kill(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        let signal = if self.kind == Kind::Seaweed { Signal::KILL } else { Signal::TERM };
-        let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw).expect("should be an id");
+    /// From here on the store acknowledges nothing that it has not on its disk. Azurite has the data of its blobs there, and what
+    /// blobs there are only in memory: it saves that every five seconds (`autosaveInterval` in its sources, no setting). So it is left
+    /// alone for two of these times, and then held still: requests wait, none is carried out or answered. What a kill then cuts off
+    /// is what the store owes nobody; without it, it would lose commits that it had acknowledged, and that would be its own doing.
+    /// SeaweedFS writes before it answers.
+    ///
+    /// Nothing may be written meanwhile.
+    pub async fn hold(&self) {
+        if self.kind == Kind::Azurite {
+            tokio::time::sleep(AUTOSAVE * 2 + Duration::from_secs(1)).await;
+            self.send(Signal::STOP);
+        }
+    }
+
+    fn send(&self, signal: Signal) {
+        let id = self.child.as_ref().map(std::process::Child::id).and_then(|id| i32::try_from(id).ok());
+        let pid = id.and_then(rustix::process::Pid::from_raw).expect("should be running");
         rustix::process::kill_process(pid, signal).expect("should send the signal");
+    }
+
+    /// Kills it, requests that are under way and all.
+    pub async fn kill(&mut self) {
+        if self.child.is_none() {
+            return;
+        }
+        self.send(Signal::KILL);
+        let Some(mut child) = self.child.take() else { return };
         let deadline = Instant::now() + START;
         while child.try_wait().expect("should ask for the child's state").is_none() {
             assert!(Instant::now() < deadline, "{:?} does not end", self.kind);
