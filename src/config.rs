@@ -78,6 +78,16 @@ pub struct Store {
     pub barrier: Barrier,
     /// Most bytes of rows that a start keeps in memory while it reads the log. Default 512 MiB.
     pub replay_memory: bytesize::ByteSize,
+    /// Posts with an `Idempotency-Key` that a log remembers, about 150 bytes each. Default 500000.
+    pub keys: usize,
+    /// How old a key is before another one may have its place; more keys than that are refused. Default 10m.
+    #[serde(with = "humantime_serde")]
+    pub key_age: std::time::Duration,
+    /// Producers with numbered posts that a log remembers, by table; up to 32 KiB each. Default 10000.
+    pub producers: usize,
+    /// How long a producer is silent before another one may have its place. Default 7days.
+    #[serde(with = "humantime_serde")]
+    pub producer_idle: std::time::Duration,
 }
 
 /// Longest time between two checkpoints, whatever the settings say: times far beyond a clock's range are as good as never.
@@ -109,6 +119,10 @@ impl Default for Store {
             checkpoint_log: bytesize::ByteSize(options.checkpoint_bytes),
             barrier: Barrier::default(),
             replay_memory: bytesize::ByteSize(options.replay_bytes),
+            keys: options.keys.max,
+            key_age: options.keys.keep,
+            producers: options.producers.max,
+            producer_idle: options.producers.idle,
         }
     }
 }
@@ -131,6 +145,8 @@ impl Store {
                 Barrier::FdataSync => penstock_store::Barrier::FdataSync,
             },
             replay_bytes: self.replay_memory.as_u64(),
+            keys: penstock_store::KeyLimits { max: self.keys, keep: self.key_age },
+            producers: penstock_store::ProducerLimits { max: self.producers, idle: self.producer_idle },
             ..penstock_store::Options::default()
         }
     }

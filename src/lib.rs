@@ -28,7 +28,7 @@
 //! | [`telemetry`] | logging; the metrics' names and text | nothing |
 //! | [`failpoint`] | where tests have the process killed; nothing in a release build | nothing |
 //!
-//! Absent so far: idempotent producers over HTTP, schema evolution from rows, dead letters of single rows, OTLP, other SQL protocols,
+//! Absent so far: schema evolution from rows, dead letters of single rows, OTLP, other SQL protocols,
 //! tokens and TLS.
 
 pub mod admission;

@@ -18,20 +18,23 @@ use uuid::Uuid;
 
 use crate::schema::{TableName, TableSpec};
 
+mod generations;
 #[cfg(test)]
 mod tests;
 mod uploads;
 
+pub use generations::{Held, Span};
 pub use uploads::Upload;
 
 /// The catalog's file in the data directory.
 pub const FILE_NAME: &str = "catalog.db";
 
 /// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "catalog", include_str!("../../migrations/0001_catalog.sql")),
     (2, "schema causes", include_str!("../../migrations/0002_schema_causes.sql")),
     (3, "uploads", include_str!("../../migrations/0003_uploads.sql")),
+    (4, "generations", include_str!("../../migrations/0004_generations.sql")),
 ];
 
 fn migrator() -> Migrator {
@@ -102,7 +105,7 @@ pub struct SchemaVersion {
 }
 
 /// A commit, for the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flush {
     pub table: TableId,
     pub incarnation: Incarnation,
@@ -112,6 +115,10 @@ pub struct Flush {
     pub rows: u64,
     /// Bytes of the data files.
     pub bytes: u64,
+    /// The generations in it.
+    pub spans: Vec<Span>,
+    /// They went to the dead letters instead.
+    pub dead: bool,
 }
 
 /// The open catalog.
@@ -252,6 +259,7 @@ impl Catalog {
             .bind(now_micros())
             .execute(&mut *transaction)
             .await?;
+            generations::put(&mut transaction, flush).await?;
         }
         Ok(transaction.commit().await?)
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::schema::spec::Earlier;
 use crate::schema::{ColumnSpec, ColumnType, EventTime};
 
-fn spec(name: &str) -> TableSpec {
+pub(super) fn spec(name: &str) -> TableSpec {
     TableSpec {
         name: name.parse().expect("should be a name"),
         schema_version: 1,
@@ -41,8 +41,17 @@ async fn a_flush_is_noted_once() {
     let catalog = Catalog::open(dir.path()).await.expect("should open");
     let table = TableId(Uuid::new_v4());
     catalog.create_table(table, &spec("cpu"), Cause::Declaration).await.expect("should create");
-    let flush = Flush { table, incarnation: Incarnation(7), sequence: 3, delta_version: 5, rows: 10, bytes: 100 };
-    catalog.record_flushes(&[flush, flush]).await.expect("should note");
+    let flush = Flush {
+        table,
+        incarnation: Incarnation(7),
+        sequence: 3,
+        delta_version: 5,
+        rows: 10,
+        bytes: 100,
+        spans: vec![],
+        dead: false,
+    };
+    catalog.record_flushes(&[flush.clone(), flush.clone()]).await.expect("should note");
     catalog.record_flushes(&[flush]).await.expect("should note again");
     let count: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM flushes").fetch_one(&catalog.pool).await.expect("should count");

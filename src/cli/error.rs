@@ -32,6 +32,9 @@ pub enum Error {
     /// A data directory could not be read or repaired, or is damaged.
     #[error(transparent)]
     Wal(#[from] wal::Error),
+    /// Rows are not in their table in the time that was given.
+    #[error("the rows are not in the table yet; they are on disk, and on their way")]
+    NotCommitted,
     /// Standard output does not take what we print.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
@@ -55,6 +58,9 @@ impl Error {
             Self::Reshape(error) => error.help(),
             Self::Doctor(error) => error.help(),
             Self::Wal(error) => error.help(),
+            Self::NotCommitted => {
+                Some("ask again with a longer --timeout, or `penstock flush`; do not send them again".to_owned())
+            }
             Self::Output(_) | Self::Runtime(_) | Self::Interrupted => None,
         }
     }

@@ -3,7 +3,7 @@
 //! - [`serve`]: runs the server in this process;
 //! - `client`: the HTTP API as typed calls, with errors a person can act on;
 //! - `starting`: how far its start is;
-//! - `sql`, `tables`, `status`, `flush`, `checkpoint`, `tune`: one call each, shown for people or for programs;
+//! - `sql`, `tables`, `status`, `flush`, `checkpoint`, `receipt`, `tune`: one call each, shown for people or for programs;
 //! - `reshape`: another number of logs or lanes, of a server that is stopped;
 //! - `child`: a server of our own for the length of a command (`demo`, `bench`);
 //! - `demo`: this machine's telemetry through the whole product, with counts that must agree;
@@ -29,6 +29,7 @@ mod doctor;
 mod error;
 mod flush;
 mod latency;
+mod receipt;
 mod reshape;
 pub mod serve;
 mod show;
@@ -94,6 +95,10 @@ pub enum Command {
     /// Seals what is open and waits until it is committed to the Delta tables. The server also does this by itself, by
     /// time and by size.
     Flush(flush::FlushArgs),
+    /// Ask what became of acknowledged rows
+    ///
+    /// Says whether the rows of a receipt are on disk, on their way, or in the Delta table, and since which version; and waits for it.
+    Receipt(receipt::ReceiptArgs),
     /// Make the next start of a server short
     ///
     /// Moves the rows that are not in Delta yet out of the log into lane files, so that a restart, or a start after a crash,
@@ -189,6 +194,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Tables(args) => block_on(tables::run(&args)),
         Command::Status(args) => block_on(status::run(&args)),
         Command::Flush(args) => block_on(flush::run(&args)),
+        Command::Receipt(args) => block_on(receipt::run(&args)),
         Command::Checkpoint(args) => block_on(checkpoint::run(&args)),
         Command::Tune(args) => block_on(tune::run(&args)),
         Command::Reshape(args) => reshape::run(&args),

@@ -112,6 +112,7 @@ async fn until_stopped(settings: Loaded, args: &ServeArgs) -> Result<(), ServeEr
         tokio::select! {
             served = &mut serving => break served,
             () = &mut signal => {
+                engine.end_waiting();
                 // Gone only with the server itself, which then has an outcome.
                 let _ = stop.send(());
                 break serving.await;

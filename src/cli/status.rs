@@ -116,6 +116,13 @@ pub(super) fn render(status: &Status) -> String {
                 show::plain(error)
             ));
         }
+        if table.sequence_gaps > 0 {
+            text.push_str(&format!(
+                "\n{}: {} numbered posts never came, and are too far back to be taken any more\n",
+                show::plain(&table.table),
+                show::count(table.sequence_gaps)
+            ));
+        }
         if let Some(error) = &table.last_error {
             text.push_str(&format!("\n{}: {}\n", show::plain(&table.table), show::plain(error)));
         }

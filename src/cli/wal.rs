@@ -209,6 +209,7 @@ fn inspect(place: &Place) -> Result<(), CliError> {
             ("log", format!("needed from LSN {}, ends at {}", shard.checkpoint, shard.end)),
             ("manifest", format!("file {}, edit {}", shard.manifest_file, shard.edits)),
             ("producers", show::count(shard.producers)),
+            ("keys", show::count(shard.keys)),
             ("state", state(shard)),
         ]);
         writeln!(out, "\nshard {}\n{}", shard.shard, facts.trim_fmt())?;

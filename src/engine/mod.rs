@@ -6,7 +6,7 @@
 //! - [`Engine`]: starts, holds and stops the parts;
 //! - [`reconcile`]: brings catalog, log and registry to the same tables;
 //! - [`proving`]: asks beside all that whether the lake can be committed to, which nobody waits for;
-//! - [`history`]: notes commits in the catalog;
+//! - [`history`]: notes commits in the catalog; [`receipts`]: what has become of acknowledged rows;
 //! - [`journal`]: keeps uploads that are in no commit yet in the catalog;
 //! - `pressure`: measures for admission, and checkpoints early where it asks for it;
 //! - [`tuning`]: settings that change while it runs; [`explain`]: which of them would help now, from what is `measure`d;
@@ -22,6 +22,7 @@ mod measure;
 mod metrics;
 mod pressure;
 mod proving;
+pub mod receipts;
 mod reconcile;
 mod replay_rate;
 pub mod status;
@@ -96,6 +97,7 @@ pub struct Engine {
     ingest: Ingest,
     flusher: Flusher,
     history: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    waiting: receipts::Waiting,
     proving: JoinHandle<()>,
     sql: Sql,
     started: Instant,
@@ -162,7 +164,11 @@ impl Engine {
             relief(&store, &admission),
             flushed,
         )?;
-        let history = parking_lot::Mutex::new(Some(tokio::spawn(history::keep(catalog.clone(), heard))));
+        let (noted, in_history) = watch::channel(0);
+        let keeping = history::keep(catalog.clone(), heard, noted, config.flush.history);
+        let history = parking_lot::Mutex::new(Some(tokio::spawn(keeping)));
+        // The others of the connections are for those who do not wait.
+        let waiting = receipts::Waiting::new(config.server.max_connections / 2, in_history);
         let sql = Sql::new(Arc::clone(&store), Arc::clone(&lake), Arc::clone(&registry), config.query.clone())?;
         let proving = tokio::spawn(proving::prove(Arc::clone(&lake)));
         let started = Instant::now();
@@ -181,6 +187,7 @@ impl Engine {
             ingest,
             flusher,
             history,
+            waiting,
             proving,
             sql,
             started,

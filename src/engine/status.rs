@@ -323,6 +323,9 @@ pub struct Table {
     /// Their rows.
     #[serde(default)]
     pub dead_rows: u64,
+    /// Posts that producers numbered and never sent, too far back to be taken any more; as far as this start has read.
+    #[serde(default)]
+    pub sequence_gaps: u64,
 }
 
 /// Answer to `POST /v1/checkpoint`.
@@ -533,6 +536,7 @@ impl Engine {
                 log_care: lake_table.log_care().into(),
                 dead_generations: progress.dead_generations,
                 dead_rows: progress.dead_rows,
+                sequence_gaps: self.store.producer_gaps(table.id),
                 ..Table::default()
             };
             figures.insert(table.id, figure);

@@ -20,6 +20,7 @@ async fn post(engine: &Engine, rows: &str) {
         encoding: ContentEncoding::Identity,
         time_unit: None,
         on_error: crate::ingest::OnError::Accept,
+        id: None,
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
     let lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");

@@ -33,12 +33,14 @@ mod table;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use penstock_store::{Incarnation, Lsn, Store, TableId};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -102,6 +104,9 @@ pub struct Options {
     /// After so many failures of one kind in a row for which its own rows are at fault, a generation goes to the namespace's
     /// `dead_letters` table as it is, and its table moves on. 0: never, the table waits. Default 5.
     pub dead_letter_after: u32,
+    /// How long it is remembered which Delta version has the rows of a receipt. Default 7days.
+    #[serde(with = "humantime_serde")]
+    pub history: Duration,
     /// How long a shutdown may go on flushing; what is left then is checkpointed. Default 20s.
     #[serde(with = "humantime_serde")]
     pub shutdown_timeout: Duration,
@@ -124,6 +129,7 @@ impl Default for Options {
             confirm_delay: Duration::from_secs(2),
             orphan_age: Duration::from_secs(600),
             dead_letter_after: 5,
+            history: Duration::from_secs(7 * 24 * 3600),
             shutdown_timeout: Duration::from_secs(20),
         }
     }
@@ -166,8 +172,8 @@ impl Live {
     }
 }
 
-/// A commit that is in the table, as told to whoever keeps the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A commit that is in the table, as told to whoever keeps the history, before its rows leave the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flushed {
     pub table: TableId,
     pub incarnation: Incarnation,
@@ -177,6 +183,21 @@ pub struct Flushed {
     pub rows: u64,
     /// Of the data files; 0 where an earlier attempt turned out to have landed.
     pub bytes: u64,
+    /// The generations in it.
+    pub spans: Vec<Span>,
+    /// They went to the dead letters instead.
+    pub dead: bool,
+}
+
+/// The records that a committed generation may have rows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The generation's place among those that the start sealed.
+    pub sequence: u64,
+    /// Its first record.
+    pub first: Lsn,
+    /// Its last record.
+    pub last: Lsn,
 }
 
 /// Why a demanded flush is not done.
@@ -359,6 +380,16 @@ impl Flusher {
         if tokio::time::timeout(JOURNAL_PATIENCE, self.context.sweep.tidy()).await.is_err() {
             tracing::warn!("the journal of uploads is slow; the next start looks at the last ones again");
         }
+    }
+
+    /// How many commits were told to whoever keeps the history. A commit whose rows have left the store is among them.
+    pub fn told(&self) -> u64 {
+        self.shared.told.load(Ordering::Acquire)
+    }
+
+    /// Changes each time that rows of the table have left the store.
+    pub fn departures(&self, table: TableId) -> watch::Receiver<()> {
+        self.shared.departures(table)
     }
 
     /// Generations that are encoded and uploaded at the same time.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Instant, SystemTime};
 
 use dashmap::DashMap;
@@ -82,6 +83,10 @@ pub struct Shared {
     /// What all tables together cost, as last measured.
     pub load: Mutex<Load>,
     pub tally: Arc<Tally>,
+    /// Commits that were told to whoever keeps the history.
+    pub told: AtomicU64,
+    /// Who waits for rows to leave the store, by table.
+    departures: DashMap<TableId, watch::Sender<()>>,
     /// Tables that are to be flushed now, also where they wait after a failure.
     demanded: Mutex<HashSet<TableId>>,
     /// What is to become of rows that are in doubt, until the table was asked.
@@ -99,10 +104,24 @@ pub struct Shared {
 
 impl Shared {
     pub fn new() -> Self {
-        let (tables, load, demanded, decisions, nudge, recorded) = Default::default();
+        let (tables, load, told, departures, demanded, decisions, nudge, recorded) = Default::default();
         let (room, stop) = (Arc::new(Notify::new()), watch::Sender::new(false));
         let (memory, tally) = (Memory::new(Arc::clone(&room)), Arc::default());
-        Self { tables, load, tally, demanded, decisions, nudge, room, memory, recorded, stop }
+        Self { tables, load, told, departures, tally, demanded, decisions, nudge, room, memory, recorded, stop }
+    }
+
+    /// Changes each time that rows of the table have left the store.
+    pub fn departures(&self, table: TableId) -> watch::Receiver<()> {
+        self.departures.entry(table).or_insert_with(|| watch::Sender::new(())).subscribe()
+    }
+
+    /// Rows of the table have left the store.
+    pub fn departed(&self, table: TableId) {
+        if let Some(waiting) = self.departures.get(&table) {
+            waiting.send_replace(());
+        }
+        // Nobody waits any more: a table is flushed for longer than anybody asks about it.
+        self.departures.remove_if(&table, |_, waiting| waiting.receiver_count() == 0);
     }
 
     /// Asks for these tables to be flushed now.

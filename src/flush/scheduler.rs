@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use penstock_store::{AppendError, Commit, Sealed, TableId};
@@ -24,7 +25,7 @@ use super::figures::{Held, Step, busy};
 use super::permits::{Memory, Room, Slot, Slots};
 use super::progress::Shared;
 use super::ring::Ring;
-use super::table::{Queue, Ready};
+use super::table::{Queue, Ready, Released};
 use super::{Context, Flushed, job};
 use crate::failpoint;
 use crate::lake::DataFiles;
@@ -59,7 +60,7 @@ enum Event {
     Committed { table: TableId, slot: Slot, ready: Ready, result: Result<job::Done, job::Error> },
     Confirmed { table: TableId, slot: Slot, result: Result<(), job::Error> },
     Resolved { table: TableId, slot: Slot, result: Result<job::Holdings, job::Error> },
-    Recorded,
+    Recorded(TableId),
 }
 
 struct Scheduler {
@@ -263,7 +264,10 @@ impl Scheduler {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Recorded => self.shared.recorded.notify_waiters(),
+            Event::Recorded(table) => {
+                self.shared.departed(table);
+                self.shared.recorded.notify_waiters();
+            }
             Event::Sealed(result) => {
                 self.sealing = false;
                 if let Err(error) = result {
@@ -374,13 +378,20 @@ impl Scheduler {
         // MUST AFTER the lake published a version that holds the commit (it does so when it confirms): a reader that no longer
         // finds the rows in the store has to find them in its snapshot. Durable a little later; until then a restart asks the table.
         failpoint::reach("flush::record::before");
+        let rows = if dead { 0 } else { released.rows };
+        let Released { spans, rows: all, .. } = released;
+        let flushed = Flushed { table, incarnation, sequence, version, rows, bytes, spans, dead };
+        if self.flushed.send(flushed).is_err() {
+            tracing::trace!("nobody keeps the history any more");
+        }
+        // MUST BEFORE the rows leave the store: who finds them gone waits for so many to be in the history.
+        self.shared.told.fetch_add(1, Ordering::Release);
         let pending = self.context.store.commit(commit);
         self.tasks.spawn(record(Arc::clone(&self.context.store), commit, pending));
         self.context.sweep.covered(table, incarnation, sequence);
-        let rows = if dead { 0 } else { released.rows };
         let mut progress = self.shared.tables.entry(table).or_default();
         progress.rows_flushed += rows;
-        progress.dead_rows += released.rows - rows;
+        progress.dead_rows += all - rows;
         progress.dead_generations += u64::from(dead);
         progress.version = Some(version).max(progress.version);
         progress.committed_at = Some(SystemTime::now());
@@ -388,10 +399,6 @@ impl Scheduler {
         drop(progress);
         tracing::debug!(%table, %incarnation, sequence, version, rows, "committed");
         self.show(table);
-        let flushed = Flushed { table, incarnation, sequence, version, rows, bytes };
-        if self.flushed.send(flushed).is_err() {
-            tracing::trace!("nobody keeps the history any more");
-        }
     }
 
     fn failed(&mut self, table: TableId, error: &job::Error) {

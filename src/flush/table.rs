@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock_store::{Incarnation, Lsn, Sealed};
 
+use super::Span;
 use super::dead::{Fault, Strikes};
 use crate::lake::DataFiles;
 
@@ -95,10 +96,11 @@ pub struct Landed {
 }
 
 /// What left a queue because the table holds it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Released {
     pub generations: usize,
     pub rows: u64,
+    pub spans: Vec<Span>,
 }
 
 /// A table's queue. Pure bookkeeping: it starts nothing itself.
@@ -325,6 +327,8 @@ impl Queue {
             if !stays {
                 released.generations += 1;
                 released.rows += entry.sealed.generation.totals().rows;
+                let (first, last) = entry.sealed.generation.span();
+                released.spans.push(Span { sequence: seal.sequence, first, last });
                 self.bytes -= entry.bytes;
             }
             stays

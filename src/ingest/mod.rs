@@ -7,7 +7,8 @@
 //! - [`infer`]: the definition of a table that does not exist yet, from its first post;
 //! - [`decode`]: the body as one Arrow batch of the table's columns, by `json` or `arrow`;
 //! - [`slices`]: the batch cut by event-time bucket, each slice encoded;
-//! - [`post`]: all of it for one post, up to the receipt; [`declare`]: a table made, or given columns, without rows.
+//! - [`post`]: all of it for one post, up to the [`receipt`]; [`repeat`]: what makes another post a repeat of it; [`declare`]: a table
+//!   made, or given columns, without rows.
 //!
 //! Shared by these: [`limits`], [`reject`] (how a refusal is told), [`rejected`] (the rows that are), `number` and `text_time` (exact readings of
 //! numbers and times), `base64`.
@@ -29,8 +30,10 @@ pub mod limits;
 mod names;
 mod number;
 pub mod post;
+pub mod receipt;
 pub mod reject;
 pub mod rejected;
+pub mod repeat;
 pub mod room;
 pub mod slices;
 mod text_time;
@@ -43,6 +46,7 @@ pub use decode::{Decoded, decode, decode_in};
 pub use format::Format;
 pub use infer::infer;
 pub use limits::Limits;
+pub use receipt::Receipt;
 pub use reject::{Reject, RejectKind};
 pub use rejected::{OnError, Rejected, RejectedRow};
 pub use slices::slices;

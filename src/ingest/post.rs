@@ -7,13 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use bytes::Bytes;
-use penstock_store::{AppendError, Appended, Define, Incarnation, NodeId, SliceInput, Store, TableId};
+use penstock_store::{AppendError, Appended, Define, Note, PostId, SliceInput, Store, TableId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decode::expected_bytes;
 use super::room::{Leased, Room, none_left};
-use super::{ContentEncoding, Format, Limits, OnError, Reject, Rejected, decode_in, decompress_in, infer, slices};
+use super::{
+    ContentEncoding, Format, Limits, OnError, Receipt, Reject, Rejected, decode_in, decompress_in, infer, repeat,
+    slices,
+};
 use crate::admission::{Backlog, Lease, POST_OVERHEAD, Refusal};
 use crate::catalog::{self, Catalog, Cause};
 use crate::schema::registry::{Registry, Table};
@@ -84,27 +87,25 @@ pub struct Post {
     pub time_unit: Option<TimeUnit>,
     /// What becomes of the good rows if there are bad ones.
     pub on_error: OnError,
+    /// By what a repeat of it is known; none: it is taken as often as it comes.
+    pub id: Option<PostId>,
     pub body: Bytes,
 }
 
-/// What an ack says. Its text form is `<node>.<incarnation>.<shard>:<lsn>`.
+/// What an ack says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
-    pub node: NodeId,
-    pub incarnation: Incarnation,
-    pub record: Appended,
+pub struct Accepted {
+    pub receipt: Receipt,
     /// Rows that were taken.
     pub rows: u64,
-    /// Rows that were not.
+    /// How many were not.
+    pub rejected_rows: u64,
+    /// Those that were not; of a repeat it is not known any more.
     pub rejected: Rejected,
+    /// It repeats an earlier post, whose receipt and rows these are; nothing was written.
+    pub repeated: bool,
     /// The definition, if this post made the table.
     pub created: Option<TableSpec>,
-}
-
-impl std::fmt::Display for Receipt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}.{}:{}", self.node, self.incarnation, self.record.shard, self.record.lsn)
-    }
 }
 
 /// Why rows were not accepted.
@@ -186,11 +187,12 @@ impl Ingest {
     }
 
     /// Accepts the rows that the table can hold; on disk when this returns. The lease covers the body, and grows with what is made of it.
+    /// A repeat gets what the first one got.
     ///
     /// # Errors
-    /// [`PostError`]. After a failure of the log the rows may or may not be in the table.
-    pub async fn post(&self, post: Post, lease: Lease) -> Result<Receipt, PostError> {
-        let Post { table, format, encoding, time_unit, on_error, body } = post;
+    /// [`PostError`]. After a failure of the log the rows may or may not be in the table; what has an id may be sent again then.
+    pub async fn post(&self, post: Post, lease: Lease) -> Result<Accepted, PostError> {
+        let Post { table, format, encoding, time_unit, on_error, id, body } = post;
         let (limits, room) = (self.options.limits(), Leased::new(lease));
         let max = limits.max_decoded_bytes;
         let body = if encoding == ContentEncoding::Identity {
@@ -204,6 +206,17 @@ impl Ingest {
         };
         room.settle(0);
         room.hold(body.len() as u64, self.backlog())?;
+        let mut note = Note::default();
+        if let Some(id) = id {
+            let whole = body.clone();
+            note.digest = off_thread(body.len(), move || repeat::digest(format, &whole)).await?;
+            // MUST BEFORE the rows are looked at: the table may have changed, and what was accepted once stays so.
+            if let Some(table) = self.registry.by_name(&table)
+                && let Some(first) = self.store.seen(table.id, id, note.digest)?
+            {
+                return Ok(self.accepted(table.id, first, 0, Rejected::default()));
+            }
+        }
         let (table, created) = self.table_for(&table, format, &body, (time_unit, on_error), &room).await?;
         let now = now_micros();
         let (decoding, taken) = (Arc::clone(&table), Arc::clone(&room));
@@ -214,9 +227,30 @@ impl Ingest {
         // In this order: what it took to make them is not asked for twice.
         room.settle(0);
         room.hold(slices.iter().map(of_slice).sum(), self.backlog())?;
-        let record = self.store.append(slices)?.wait().await?;
-        let (node, incarnation) = (self.store.node(), self.store.incarnation());
-        Ok(Receipt { node, incarnation, record, rows, rejected, created: created.then(|| table.spec.clone()) })
+        note.accepted = u32::try_from(rows).unwrap_or(u32::MAX);
+        note.rejected = u32::try_from(rejected.len()).unwrap_or(u32::MAX);
+        let pending = match id {
+            Some(id) => self.store.append_once(id, note, slices)?,
+            None => self.store.append(slices)?,
+        };
+        let accepted = self.accepted(table.id, pending.wait().await?, rows, rejected);
+        let created = (created && !accepted.repeated).then(|| table.spec.clone());
+        Ok(Accepted { created, ..accepted })
+    }
+
+    fn accepted(&self, table: TableId, record: Appended, rows: u64, rejected: Rejected) -> Accepted {
+        let Appended { shard, lsn, repeat_of } = record;
+        let now = (self.store.incarnation(), shard);
+        // Of a repeat, the start that wrote it: its receipt is that of the first one, to the letter.
+        let (incarnation, shard) = self.store.origin(table, lsn).unwrap_or(now);
+        Accepted {
+            receipt: Receipt { node: self.store.node(), incarnation, shard, lsn, table },
+            rows: repeat_of.map_or(rows, |first| u64::from(first.accepted)),
+            rejected_rows: repeat_of.map_or(rejected.len() as u64, |first| u64::from(first.rejected)),
+            rejected,
+            repeated: repeat_of.is_some(),
+            created: None,
+        }
     }
 
     fn backlog(&self) -> Backlog {

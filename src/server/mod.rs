@@ -4,8 +4,8 @@
 //! - [`gate`]: says how far the start is, until there is an engine to ask;
 //! - [`routes`]: which path goes where;
 //! - [`body`]: receives, within limits;
-//! - [`rows`]: posts; [`tables`]: declarations; [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health;
-//!   [`tuning`]: settings that change;
+//! - [`rows`]: posts; [`repeat`]: what makes them safe to repeat; [`receipts`]: what became of them; [`tables`]: declarations;
+//! - [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health; [`tuning`]: settings that change;
 //! - [`reply`]: every refusal as a status, a code, a message and what to do about it.
 //!
 //! Absent here: tokens, TLS, gRPC, the Postgres wire.
@@ -14,6 +14,8 @@ mod admin;
 mod body;
 mod gate;
 mod listener;
+mod receipts;
+mod repeat;
 pub mod reply;
 mod routes;
 mod rows;

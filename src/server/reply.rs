@@ -184,8 +184,13 @@ impl From<AppendError> for ApiError {
                 .help("appends go on by themselves once the disk has room")
                 .retry_after(LATER),
             AppendError::TooManyProducers => unavailable("too_many_producers").retry_after(LATER),
-            AppendError::UnknownSequence(_) => Self::new(StatusCode::CONFLICT, "unknown_sequence", message),
-            AppendError::Fenced { .. } => Self::new(StatusCode::CONFLICT, "fenced", message),
+            AppendError::TooManyKeys => unavailable("too_many_keys").retry_after(LATER),
+            AppendError::Reused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "post_id_reused", message)
+                .help("each post to a table needs a key, or a sequence, of its own; a repeat has the same body"),
+            AppendError::UnknownSequence(_) => Self::new(StatusCode::CONFLICT, "unknown_sequence", message)
+                .help("look for the rows in the table; what is not there may be sent with a higher Penstock-Epoch"),
+            AppendError::Fenced { .. } => Self::new(StatusCode::CONFLICT, "fenced", message)
+                .help("another one has taken over as this producer: stop, or begin a higher Penstock-Epoch"),
             AppendError::TooLarge { .. } | AppendError::Encode(_) => {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
                     .help("split the rows over several posts")

@@ -1,15 +1,19 @@
 //! `POST /v1/tables/{table}/rows`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use penstock_store::PostId;
 use serde::Deserialize;
 
 use super::body::{self, Ask};
+use super::receipts::{self, Until};
+use super::repeat;
 use super::reply::{self, ApiError, internal, json};
 use super::tables::Named;
 use crate::admission::Lease;
@@ -25,6 +29,10 @@ pub struct Parameters {
     time_unit: Option<String>,
     /// `accept` (good rows are taken, the default) or `abort` (all or none).
     on_error: Option<String>,
+    /// What the reply waits for: `durable` (the default) or `committed`.
+    wait: Option<Until>,
+    /// For how long.
+    timeout: Option<String>,
 }
 
 type ParametersResult = Result<Query<Parameters>, QueryRejection>;
@@ -36,6 +44,9 @@ struct Request {
     encoding: ContentEncoding,
     time_unit: Option<TimeUnit>,
     on_error: OnError,
+    id: Option<PostId>,
+    /// How long the reply waits for the rows to be in the table.
+    patience: Option<Duration>,
 }
 
 impl Request {
@@ -45,8 +56,9 @@ impl Request {
         let time_unit = time_unit.map_err(|e| ApiError::bad_request("bad_parameter", e.to_string()))?;
         let on_error = parameters.on_error.map_or(Ok(OnError::default()), |text| text.parse());
         let on_error = on_error.map_err(|e| ApiError::bad_request("bad_parameter", e))?;
-        let (format, encoding) = (format(headers)?, encoding(headers)?);
-        Ok(Self { table: table.parse()?, format, encoding, time_unit, on_error })
+        let patience = receipts::patience(parameters.wait, parameters.timeout.as_deref())?;
+        let (format, encoding, id) = (format(headers)?, encoding(headers)?, repeat::id(headers)?);
+        Ok(Self { table: table.parse()?, format, encoding, time_unit, on_error, id, patience })
     }
 }
 
@@ -64,24 +76,45 @@ pub async fn post(
             return Err(error);
         }
     };
-    let Request { table, format, encoding, time_unit, on_error } = request;
+    let Request { table, format, encoding, time_unit, on_error, id, patience } = request;
     let (body, lease) = receive(&engine, &table, &headers, body).await?;
-    let post = Post { table: table.clone(), format, encoding, time_unit, on_error, body };
+    let post = Post { table: table.clone(), format, encoding, time_unit, on_error, id, body };
     // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
-    let work = tokio::spawn(async move { engine.ingest().post(post, lease).await });
-    let receipt = work.await.map_err(|e| internal(format!("a post was not finished: {e}")))??;
-    Ok(json(
-        StatusCode::OK,
-        &serde_json::json!({
-            "table": table,
-            "rows": receipt.rows,
-            "rejected": receipt.rejected.len(),
-            "errors": reply::row_errors(&receipt.rejected),
-            "durability": "synced",
-            "receipt": receipt.to_string(),
-            "created": receipt.created,
-        }),
-    ))
+    let taking = Arc::clone(&engine);
+    let work = tokio::spawn(async move { taking.ingest().post(post, lease).await });
+    let accepted = work.await.map_err(|e| internal(format!("a post was not finished: {e}")))??;
+    let mut told = serde_json::json!({
+        "table": table,
+        "rows": accepted.rows,
+        "rejected": accepted.rejected_rows,
+        "errors": reply::row_errors(&accepted.rejected),
+        "durability": "synced",
+        "receipt": accepted.receipt.to_string(),
+        "created": accepted.created,
+    });
+    let mut status = StatusCode::OK;
+    if let Some(patience) = patience {
+        // MUST NOT fail from here on: the rows are taken, and an error would have them sent again.
+        status = match engine.final_standing(&accepted.receipt, patience).await {
+            Ok(standing) => {
+                told["state"] = serde_json::json!(standing.state);
+                told["delta_version"] = standing.delta_version.into();
+                told["message"] = receipts::message(&standing).into();
+                receipts::status(true, &standing)
+            }
+            Err(error) => {
+                tracing::warn!(%error, receipt = %accepted.receipt, "what became of a post is not known yet");
+                told["message"] = format!("the rows are on disk; how far they are is not known: {error}").into();
+                StatusCode::ACCEPTED
+            }
+        };
+    }
+    let mut response = json(status, &told);
+    if accepted.repeated {
+        // Not in the body: that is the first one's.
+        response.headers_mut().insert(repeat::REPEATED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
 fn format(headers: &HeaderMap) -> Result<Format, ApiError> {

@@ -16,6 +16,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::body::Small;
+use super::receipts;
 use super::reply::ApiError;
 use crate::engine::Engine;
 use crate::query;
@@ -28,6 +29,8 @@ use format::{Format, Writer};
 #[serde(deny_unknown_fields)]
 struct Request {
     sql: String,
+    /// A receipt whose rows the query has to see.
+    receipt: Option<String>,
 }
 
 pub async fn query(
@@ -37,7 +40,12 @@ pub async fn query(
 ) -> Result<Response, ApiError> {
     let started = Instant::now();
     let format = Format::from_accept(&headers)?;
-    let sql = statement(&headers, &body)?;
+    let Request { sql, receipt } = request(&headers, &body)?;
+    let told = receipt.map(|text| receipts::parse(&text)).transpose()?;
+    for receipt in receipts::named(&headers)?.iter().chain(&told) {
+        // What this node has acknowledged every query sees that begins later: it only has to be ours.
+        engine.check_visible(receipt)?;
+    }
     let mut query = engine.sql().query(&sql).await?;
     let first = query.next().await?;
     let writer = Writer::new(format, Arc::clone(&query.schema), started);
@@ -48,18 +56,16 @@ pub async fn query(
     Ok(response)
 }
 
-fn statement(headers: &HeaderMap, body: &Bytes) -> Result<String, ApiError> {
+fn request(headers: &HeaderMap, body: &Bytes) -> Result<Request, ApiError> {
     let content_type = headers.get(header::CONTENT_TYPE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let essence = content_type.as_deref().map_or("", |c| c.split(';').next().unwrap_or("").trim());
     match essence {
-        "application/json" => {
-            let request: Request = serde_json::from_slice(body).map_err(|e| {
-                ApiError::bad_request("bad_request", format!("the request cannot be read: {e}"))
-                    .help(r#"for example {"sql":"select count(*) from cpu"}"#)
-            })?;
-            Ok(request.sql)
-        }
+        "application/json" => serde_json::from_slice(body).map_err(|e| {
+            ApiError::bad_request("bad_request", format!("the request cannot be read: {e}"))
+                .help(r#"for example {"sql":"select count(*) from cpu"}"#)
+        }),
         "text/plain" | "application/sql" | "" => String::from_utf8(body.to_vec())
+            .map(|sql| Request { sql, receipt: None })
             .map_err(|_| ApiError::bad_request("bad_request", "the statement is not UTF-8")),
         other => {
             let shown: String = other.chars().take(100).collect();

@@ -57,6 +57,14 @@ pub enum AppendError {
     /// No producer is idle for long enough to give its place to a new one.
     #[error("too many producers are remembered; try again later, or post without a producer")]
     TooManyProducers,
+    /// No key that is remembered is old enough to give its place to a new one.
+    #[error(
+        "too many posts with keys of their own came in too short a time; try again later, or number them as a producer"
+    )]
+    TooManyKeys,
+    /// The key, or the sequence, is that of a record that was made of something else.
+    #[error("this key, or producer sequence, was used for another body")]
+    Reused,
     /// A record is of one shard.
     #[error("the slices of one record belong to different shards")]
     MixedShards,

@@ -47,6 +47,7 @@ pub fn manifest(fs: &dyn FileSystem, dir: &Path, options: &Options, lanes: usize
         layout: 0,
         replay_rates: [0; REPLAY_RATES],
         logs: vec![LogPosition::default(); shards as usize],
+        history: Vec::new(),
     };
     // Another layout's logs are made beside a manifest only, so it was there; and what is not of the first layout would be removed.
     let dirs = fs.list_dirs(dir).map_err(OpenError::io(format!("reading {}", dir.display())))?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  magic             8 bytes "PNSTMAN1"
-//!  8  version           u32  2
+//!  8  version           u32  3
 //! 12  body_len          u32
 //! 16  node              u128
 //! 32  incarnation       u64  of the newest start
@@ -12,14 +12,20 @@
 //! 64  lanes             u32
 //! 68  shards            u32
 //! 72  layout            u32  counts the changes of the number of shards; names the directories
-//! 76  reserved          u32  zero
+//! 76  history           u32  starts that are remembered
 //! 80  replay_rates      4 x u64  weight of log a second and shard of recent starts, newest first; 0: not measured
 //!112  per shard         u64  durable_lsn: all below was durable when this was written
 //!                       u64  segment_lsn: base of the segment that was written to then
+//!     per start         u64  incarnation; the oldest start first
+//!                       u32  shards
+//!                       u32  reserved, zero
+//!                       u64  per shard: what this start wrote lies from this LSN on
 //!  .. crc               u32  CRC32C of everything before it
+//!  .. zeros             up to the next multiple of 4096, from version 3 on
 //! ```
 //!
-//! Version 1 lacks what lies between `shards` and the shards' entries, and has no lanes and no manifest of each shard: its log holds
+//! Version 2 has no history; the place of its count is zero there. Version 1 also lacks what lies between `shards` and the shards'
+//! entries, and has no lanes and no manifest of each shard: its log holds
 //! everything. It is read, and the first start of this build makes what it lacks.
 //!
 //! The next manifest is written into `MANIFEST.new`, which is kept with room for it: a node on a full disk has to start, because
@@ -32,7 +38,8 @@ use uuid::Uuid;
 
 use crate::error::OpenError;
 use crate::fs::{FileSystem, OpenMode};
-use crate::types::{Incarnation, Lsn, NodeId};
+use crate::shard;
+use crate::types::{Incarnation, Lsn, NodeId, TableId};
 use crate::wal::codec::Reader;
 
 /// The manifest's file name.
@@ -45,10 +52,11 @@ const NEXT_FILE_NAME: &str = "MANIFEST.new";
 pub const MAX_SHARDS: u32 = 1024;
 
 /// The format that is written.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The format that is read as well.
+/// Formats that are read as well.
 pub(crate) const VERSION_1: u32 = 1;
+const VERSION_2: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"PNSTMAN1";
 const HEAD_LEN: usize = 16;
@@ -56,7 +64,14 @@ const HEAD_LEN: usize = 16;
 const BODY_LEN: usize = 96;
 /// Bytes of one shard's entry.
 const LOG_LEN: usize = 16;
+/// Bytes of a start that is remembered, without those of its shards.
+const START_LEN: usize = 16;
+const FIRST_LEN: usize = 8;
+/// Most bytes of all starts that are remembered: thousands, with a few shards.
+const MAX_HISTORY_LEN: usize = 128 << 10;
 const CRC_LEN: usize = 4;
+/// The file's length is a multiple of this.
+const PAGE: usize = 4096;
 const MAX_LEN: u64 = 1 << 20;
 
 /// Starts whose replay rate is remembered.
@@ -85,6 +100,23 @@ pub struct Manifest {
     pub replay_rates: [u64; REPLAY_RATES],
     /// One entry a shard.
     pub logs: Vec<LogPosition>,
+    /// Starts that wrote something, the oldest first, the newest one last. The oldest are forgotten when there are thousands.
+    pub history: Vec<Start>,
+}
+
+/// From where on the log was written by one start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// Which one.
+    pub incarnation: Incarnation,
+    /// The first LSN of each shard, of as many as there were then.
+    pub firsts: Vec<Lsn>,
+}
+
+impl Start {
+    fn len(&self) -> usize {
+        START_LEN + FIRST_LEN * self.firsts.len()
+    }
 }
 
 /// How far a shard's log was when the manifest was written.
@@ -118,6 +150,27 @@ impl Manifest {
         Ok(())
     }
 
+    /// Begins the history of this start: what it writes lies from `firsts` on. One before it that wrote nothing is forgotten.
+    pub fn begin(&mut self, firsts: Vec<Lsn>) {
+        self.history.retain(|start| start.firsts != firsts);
+        self.history.push(Start { incarnation: self.incarnation, firsts });
+        let mut len: usize = self.history.iter().map(Start::len).sum();
+        let forgotten = self.history.iter().take_while(|start| {
+            let is_over = len > MAX_HISTORY_LEN;
+            len -= start.len();
+            is_over
+        });
+        self.history.drain(..forgotten.count());
+    }
+
+    /// The start that wrote a table's record at an LSN, and the shard that it was on then; none if that start is not remembered.
+    pub fn origin(&self, table: TableId, lsn: Lsn) -> Option<(Incarnation, u32)> {
+        self.history.iter().rev().find_map(|start| {
+            let shard = shard::of(table, u32::try_from(start.firsts.len()).ok()?);
+            (lsn >= *start.firsts.get(shard as usize)?).then_some((start.incarnation, shard))
+        })
+    }
+
     /// The lowest of the recent replay rates; none if no start has measured one.
     pub fn replay_rate(&self) -> Option<u64> {
         self.replay_rates.iter().copied().filter(|rate| *rate > 0).min()
@@ -147,11 +200,20 @@ impl Manifest {
         body.extend_from_slice(&self.lanes.to_le_bytes());
         body.extend_from_slice(&self.shards().to_le_bytes());
         body.extend_from_slice(&self.layout.to_le_bytes());
-        body.extend_from_slice(&[0; 4]);
+        let history = u32::try_from(self.history.len()).expect("should be bounded in bytes");
+        body.extend_from_slice(&history.to_le_bytes());
         self.replay_rates.iter().for_each(|rate| body.extend_from_slice(&rate.to_le_bytes()));
         for log in &self.logs {
             body.extend_from_slice(&log.durable.0.to_le_bytes());
             body.extend_from_slice(&log.segment.0.to_le_bytes());
+        }
+        for start in &self.history {
+            body.extend_from_slice(&start.incarnation.0.to_le_bytes());
+            body.extend_from_slice(
+                &u32::try_from(start.firsts.len()).expect("should be at most MAX_SHARDS").to_le_bytes(),
+            );
+            body.extend_from_slice(&[0; 4]);
+            start.firsts.iter().for_each(|first| body.extend_from_slice(&first.0.to_le_bytes()));
         }
         let mut bytes = Vec::with_capacity(HEAD_LEN + body.len() + 4);
         bytes.extend_from_slice(&MAGIC);
@@ -177,11 +239,13 @@ impl Manifest {
         let body_len = head.u32().ok_or_else(damaged)? as usize;
         let covered = bytes.get(..HEAD_LEN + body_len).ok_or_else(damaged)?;
         let stored = Reader::new(&bytes[covered.len()..]).u32().ok_or_else(damaged)?;
-        if stored != crc32c::crc32c(covered) || bytes.len() != covered.len() + CRC_LEN {
+        let rest = bytes.get(covered.len() + CRC_LEN..).ok_or_else(damaged)?;
+        let padded = bytes.len() == pad(covered.len() + CRC_LEN) && rest.iter().all(|byte| *byte == 0);
+        if stored != crc32c::crc32c(covered) || !(rest.is_empty() || padded) {
             return Err(damaged());
         }
-        if version != VERSION && version != VERSION_1 {
-            return Err(format!("format version {version}; this build reads versions {VERSION_1} and {VERSION}"));
+        if !(VERSION_1..=VERSION).contains(&version) {
+            return Err(format!("format version {version}; this build reads versions {VERSION_1} to {VERSION}"));
         }
         Self::decode_body(&covered[HEAD_LEN..], version).ok_or_else(damaged)
     }
@@ -198,16 +262,20 @@ impl Manifest {
         if shards == 0 || shards > MAX_SHARDS {
             return None;
         }
-        let (mut layout, mut replay_rates) = (0, [0; REPLAY_RATES]);
+        let (mut layout, mut starts_known, mut replay_rates) = (0, 0, [0; REPLAY_RATES]);
         if version != VERSION_1 {
             layout = reader.u32()?;
-            reader.take(4)?;
+            starts_known = reader.u32()?;
+            if version == VERSION_2 && starts_known != 0 {
+                return None;
+            }
             for rate in &mut replay_rates {
                 *rate = reader.u64()?;
             }
         }
         let mut log = || Some(LogPosition { durable: Lsn(reader.u64()?), segment: Lsn(reader.u64()?) });
         let logs = (0..shards).map(|_| log()).collect::<Option<Vec<_>>>()?;
+        let history = (0..starts_known).map(|_| take_start(&mut reader)).collect::<Option<Vec<_>>>()?;
         reader.is_empty().then_some(Self {
             node,
             incarnation,
@@ -218,6 +286,7 @@ impl Manifest {
             layout,
             replay_rates,
             logs,
+            history,
             version,
         })
     }
@@ -247,7 +316,9 @@ impl Manifest {
     /// # Errors
     /// The I/O error.
     pub fn store(&self, fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
-        let bytes = self.encode();
+        // A longer history takes no more of the disk, up to the next page: on a full one there would be none.
+        let mut bytes = self.encode();
+        bytes.resize(pad(bytes.len()), 0);
         let next = dir.join(NEXT_FILE_NAME);
         let file = match fs.open(&next, OpenMode::ReadWrite) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs.create(&next)?,
@@ -265,11 +336,29 @@ impl Manifest {
 
     /// Prepares the file that the next manifest is written into. Without room now, the next one needs room then.
     fn keep_room(&self, fs: &dyn FileSystem, next: &Path) {
-        let len = (HEAD_LEN + BODY_LEN + LOG_LEN * self.logs.len() + CRC_LEN) as u64;
+        let history: usize = self.history.iter().map(Start::len).sum();
+        // With another start in it.
+        let next_start = START_LEN + FIRST_LEN * self.logs.len();
+        let len = pad(HEAD_LEN + BODY_LEN + LOG_LEN * self.logs.len() + history + next_start + CRC_LEN) as u64;
         if let Err(error) = fs.create(next).and_then(|file| file.allocate(len)) {
             tracing::warn!(path = %next.display(), %error, "no room is kept for the next manifest");
         }
     }
+}
+
+/// Bytes in the file.
+fn pad(len: usize) -> usize {
+    len.next_multiple_of(PAGE)
+}
+
+fn take_start(reader: &mut Reader<'_>) -> Option<Start> {
+    let incarnation = Incarnation(reader.u64()?);
+    let shards = reader.u32()?;
+    if shards == 0 || shards > MAX_SHARDS || reader.u32()? != 0 {
+        return None;
+    }
+    let firsts = (0..shards).map(|_| reader.u64().map(Lsn)).collect::<Option<Vec<_>>>()?;
+    Some(Start { incarnation, firsts })
 }
 
 #[cfg(test)]

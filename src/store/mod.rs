@@ -27,6 +27,7 @@
 
 pub mod bucket;
 pub mod checkpoint;
+mod clock;
 pub mod error;
 pub mod first_start;
 pub mod fs;
@@ -49,9 +50,10 @@ pub mod wal;
 
 pub use bucket::dirty::SealProgress;
 pub use bucket::generation::{GENERATION_OVERHEAD, SLICE_OVERHEAD};
+pub use bucket::keys::KeyLimits;
 pub use bucket::producer::ProducerLimits;
 pub use bucket::state::TableSummary;
-pub use bucket::{Generation, GenerationView, Part, SealHistory, Sealed, Slice, TableUsage, TableView};
+pub use bucket::{Generation, GenerationView, Part, SealHistory, Sealed, Slice, TableUsage, TableView, Whereabouts};
 pub use checkpoint::lanes::Barrier;
 pub use checkpoint::{CheckpointError, Report as CheckpointReport};
 pub use error::{AppendError, OpenError};
@@ -61,6 +63,8 @@ pub use progress::Progress;
 pub use recovery::Report;
 pub use status::{PHASES, ShardStatus};
 pub use store::{Pending, Store};
-pub use types::{Bucket, Incarnation, Lsn, NodeId, ProducerId, SliceInput, Stamp, TableId};
+pub use types::{
+    Bucket, Incarnation, Lsn, Mark, NodeId, Note, PostId, PostKey, ProducerId, SliceInput, Stamp, TableId,
+};
 pub use wal::queue::Appended;
 pub use wal::record::{Commit, Define};

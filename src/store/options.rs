@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::bucket::keys::KeyLimits;
 use crate::bucket::producer::ProducerLimits;
+use crate::bucket::state::MarkLimits;
 use crate::checkpoint::lanes::Barrier;
 
 /// The lane of a node that is given none.
@@ -39,6 +41,8 @@ pub struct Options {
     pub lane_files: usize,
     /// Producers that a shard remembers, to know their repeats: how many, and for how long at least.
     pub producers: ProducerLimits,
+    /// Keys of posts that a shard remembers, to know their repeats: how many, and for how long at least.
+    pub keys: KeyLimits,
     /// Bytes that rows may take in memory while a start reads the logs; the rest goes to lane files. Default 512 MiB.
     pub replay_bytes: u64,
 }
@@ -58,8 +62,16 @@ impl Default for Options {
             lane_rate: 64 << 20,
             lane_files: 64,
             producers: ProducerLimits::default(),
+            keys: KeyLimits::default(),
             replay_bytes: 512 << 20,
         }
+    }
+}
+
+impl Options {
+    /// How much a shard remembers to know repeats.
+    pub(crate) fn marks(&self) -> MarkLimits {
+        MarkLimits { producers: self.producers, keys: self.keys }
     }
 }
 

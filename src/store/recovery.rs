@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bucket::extent::LaneFile;
-use crate::bucket::producer::ProducerLimits;
-use crate::bucket::state::ShardState;
+use crate::bucket::state::{MarkLimits, ShardState};
 use crate::checkpoint::base;
 use crate::checkpoint::edits::EditLog;
 use crate::checkpoint::invariants::{self, Image};
@@ -42,8 +41,8 @@ pub struct Source<'a> {
     pub manifest: &'a Manifest,
     /// Its lanes.
     pub lanes: &'a Lanes,
-    /// How many producers a shard remembers.
-    pub producers: ProducerLimits,
+    /// How much a shard remembers to know repeats.
+    pub marks: MarkLimits,
     /// Bytes that the rows of all shards together may take in memory while the log is read.
     pub replay_bytes: u64,
     /// Where it tells how far it is.
@@ -179,14 +178,14 @@ fn read_shard(source: Source<'_>, shard: u32) -> Result<(ReadShard, Report), Ope
     let shard_dir = segment::shard_dir(dir, manifest.layout, shard);
     let segments = checked_segments(source, shard, &shard_dir)?;
     let is_old = manifest.version == VERSION_1;
-    let loaded = base::load(fs, &shard_dir, shard, manifest.node, lanes, source.producers)?;
+    let loaded = base::load(fs, &shard_dir, shard, manifest.node, lanes, source.marks)?;
     let (edits, mut state, image, files) = match loaded {
         Some((edits, base)) => (Some(edits), base.state, base.image, base.files),
         None if is_old => {
             let first = segments[0].header.base;
             let image = Image { sequence: 1, checkpoint: first, segment: first, next_lane_file: 1, ..Image::default() };
             let mut state = ShardState::new(first);
-            state.limit_producers(source.producers);
+            state.limit_marks(source.marks);
             (None, state, image, Vec::new())
         }
         None => {

@@ -9,7 +9,7 @@
 //! the old one is as it was; cut short behind, the new one is whole. What then is left of the other one is removed by the next start.
 //!
 //! A table's rows stay together and in order, its generations keep their names (the LSNs of their first records on the old shard),
-//! their seals and their sequences; its producers' windows come along, so that a repeat still gets the LSN of its first receipt. For
+//! their seals and their sequences; its producers' windows and its keys come along, so that a repeat still gets its first receipt. For
 //! this the new logs begin at one LSN that no old log has reached: no name is used again, no watermark goes back, and everything
 //! lies below the new shards' first checkpoints, in lane files. The logs begin empty.
 //!
@@ -197,7 +197,7 @@ impl Change<'_> {
         tell(Step::Reading);
         let (states, base) = self.read()?;
         let shards = self.after.shards();
-        let shares = facts::sort(&states, shards, base, present.producers.max)?;
+        let shares = facts::sort(&states, shards, base, present.marks())?;
         // Generations are held by their shares; what else the states have is no longer needed.
         drop(states);
         let making = |what: &Path| OpenError::io(format!("making {}", what.display()));
@@ -246,8 +246,8 @@ impl Change<'_> {
     }
 
     fn source<'s>(&'s self, manifest: &'s Manifest, lanes: &'s Lanes, progress: &'s Progress) -> Source<'s> {
-        let Options { producers, replay_bytes, .. } = *self.present;
-        Source { fs: self.fs, dir: self.dir, manifest, lanes, producers, replay_bytes, progress }
+        let (marks, replay_bytes) = (self.present.marks(), self.present.replay_bytes);
+        Source { fs: self.fs, dir: self.dir, manifest, lanes, marks, replay_bytes, progress }
     }
 
     fn make_lanes(&mut self, added: &[Added]) -> Result<(), OpenError> {

@@ -10,12 +10,14 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::bucket::Sealed;
+use crate::bucket::producer::{Seen, Verdict};
 use crate::bucket::state::TableSummary;
-use crate::bucket::{PARTS, SealHistory, TableUsage, TableView};
+use crate::bucket::{PARTS, SealHistory, TableUsage, TableView, Whereabouts};
 use crate::checkpoint::checkpointer::{self, Checkpointer};
 use crate::checkpoint::lanes::{self, Lanes};
 use crate::checkpoint::moving::Identity;
 use crate::checkpoint::{self, CheckpointError, Report as CheckpointReport};
+use crate::clock::Clock;
 use crate::error::{AppendError, OpenError};
 use crate::first_start;
 use crate::fs::{self, FileSystem, Lock};
@@ -26,7 +28,7 @@ use crate::progress::Progress;
 use crate::recovery::{self, ReadyShard, Report, Source};
 use crate::shard::{self, Rhythm, Shared};
 use crate::status::{self, ShardStatus};
-use crate::types::{Bucket, Incarnation, Lsn, NodeId, SliceInput, Stamp, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, Mark, NodeId, Note, PostId, SliceInput, Stamp, TableId};
 use crate::wal::owner::{self, Owner};
 use crate::wal::pool::Pool;
 use crate::wal::queue::{Appended, Request};
@@ -77,6 +79,7 @@ pub struct Store {
     manifest: Manifest,
     report: Report,
     max_record_bytes: usize,
+    clock: Clock,
     shards: Vec<Arc<Shared>>,
     threads: Mutex<Threads>,
     _lock: Box<dyn Lock>,
@@ -118,7 +121,7 @@ impl Store {
             dir,
             manifest: &manifest,
             lanes: &lanes,
-            producers: options.producers,
+            marks: options.marks(),
             replay_bytes: options.replay_bytes,
             progress,
         };
@@ -134,6 +137,7 @@ impl Store {
             logs.push(LogPosition { durable: shard.head, segment: active });
             ready.push((number, shard));
         }
+        manifest.begin(logs.iter().map(|log| log.durable).collect());
         manifest.logs = logs;
         manifest.version = manifest::VERSION;
         if let Some(rate) = report.rate {
@@ -154,6 +158,7 @@ impl Store {
             manifest,
             report,
             max_record_bytes: options.max_record_bytes,
+            clock: Clock::new(),
             shards: Vec::new(),
             threads: Mutex::default(),
             _lock: lock,
@@ -218,6 +223,19 @@ impl Store {
         self.manifest.incarnation
     }
 
+    /// The start that wrote a table's record at an LSN, and the shard that it was on then. None if that start is not remembered.
+    pub fn origin(&self, table: TableId, lsn: Lsn) -> Option<(Incarnation, u32)> {
+        self.manifest.origin(table, lsn)
+    }
+
+    /// Where the rows of a table's record at an LSN are; none if there is no such record in the log yet.
+    pub fn whereabouts(&self, table: TableId, lsn: Lsn) -> Option<Whereabouts> {
+        let shard = self.shard(table);
+        // MUST BEFORE the look at the table: what is below has been applied.
+        let is_durable = lsn.0 < shard.counters.durable_lsn.load(Ordering::Acquire);
+        is_durable.then(|| shard.state.read().whereabouts(table, lsn))
+    }
+
     /// What the start found.
     pub fn recovery(&self) -> Report {
         self.report
@@ -246,7 +264,44 @@ impl Store {
     /// # Errors
     /// As [`Self::append`]; and through the answer if it is not known whether the stamp was seen, or a newer epoch holds.
     pub fn append_stamped(&self, stamp: Stamp, slices: Vec<SliceInput>) -> Result<Pending<Appended>, AppendError> {
-        self.append_rows(Rows { stamp: Some(stamp), slices })
+        self.append_rows(Rows { mark: Some(stamp.into()), slices })
+    }
+
+    /// As [`Self::append`], and exactly once: a repeat of an identity, also one that is under way, gets the receipt of the first one and
+    /// what was noted of it. The slices have to be of one table.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; and through the answer if it is not known whether the identity was seen, a newer epoch holds, or it was
+    /// used with another digest.
+    pub fn append_once(
+        &self,
+        id: PostId,
+        note: Note,
+        slices: Vec<SliceInput>,
+    ) -> Result<Pending<Appended>, AppendError> {
+        let mark = Mark { id, note, at: self.clock.seconds() };
+        self.append_rows(Rows { mark: Some(mark), slices })
+    }
+
+    /// The first record of an identity, if it is durable. What is under way is not seen here: [`Self::append_once`] waits for it.
+    ///
+    /// # Errors
+    /// As the answer of [`Self::append_once`] would be, for what cannot be appended.
+    pub fn seen(&self, table: TableId, id: PostId, digest: u64) -> Result<Option<Appended>, AppendError> {
+        let shard = self.shard_of(table);
+        let verdict = self.shards[shard as usize].state.read().check(table, id, self.clock.seconds());
+        match verdict {
+            Verdict::New => Ok(None),
+            Verdict::Repeat(Seen { note, .. }) if note.digest != digest => Err(AppendError::Reused),
+            Verdict::Repeat(seen) => Ok(Some(seen.answer(shard))),
+            // A group that is under way may have begun the epoch.
+            Verdict::Unknown => Ok(None),
+            Verdict::Fenced { newest } => Err(AppendError::Fenced { newest }),
+            Verdict::TooMany => Err(match id {
+                PostId::Sequence(_) => AppendError::TooManyProducers,
+                PostId::Key(_) => AppendError::TooManyKeys,
+            }),
+        }
     }
 
     fn append_rows(&self, rows: Rows) -> Result<Pending<Appended>, AppendError> {

@@ -37,6 +37,48 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
+/// Identifies one post among those to its table: 128 bits made of the key that its sender chose for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PostKey(pub u128);
+
+/// By what a repeat of a record is known as one, within the record's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PostId {
+    /// Its place among those of a producer.
+    Sequence(Stamp),
+    /// A key of its own.
+    Key(PostKey),
+}
+
+/// What is remembered beside the identity, and told to repeats. The store compares digests, and carries the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Note {
+    /// Of what was sent: the same identity with another digest is a mistake of the sender's, and no repeat.
+    pub digest: u64,
+    /// Rows that were accepted.
+    pub accepted: u32,
+    /// Rows that were rejected.
+    pub rejected: u32,
+}
+
+/// What makes a record one that is taken once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// By what a repeat is known.
+    pub id: PostId,
+    /// What a repeat is told.
+    pub note: Note,
+    /// When it was sent, seconds since the epoch: how long keys are kept outlasts a process.
+    pub at: u32,
+}
+
+/// A stamp of which nothing else is known.
+impl From<Stamp> for Mark {
+    fn from(stamp: Stamp) -> Self {
+        Self { id: PostId::Sequence(stamp), note: Note::default(), at: 0 }
+    }
+}
+
 /// The event-time window a row belongs to, in microseconds since the epoch (UTC). `width` is positive and divides a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket {
@@ -101,5 +143,11 @@ impl fmt::Display for ProducerId {
 impl fmt::Display for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for PostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
     }
 }

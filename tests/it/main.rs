@@ -5,6 +5,7 @@
 //! - `crash`, `drain`, `restart`, `directory`: what ends a server, and what the next start makes of it;
 //! - `freshness`, `formats`, `input`, `admission`: posts and queries, good and bad; `conformance`: what becomes of each row, case by case;
 //!   `garbage`: every decoder of what senders post, and damaged bytes;
+//! - `repeats`, `retries`: posts that are sent again, and receipts;
 //! - `readers`, `s3`: independent readers from PyPI, and a lake behind an object store;
 //! - `replaced`: what others do to our tables and our data directory;
 //! - `overload`: more than the node can take, in every way;
@@ -32,8 +33,10 @@ mod metrics;
 mod nodes;
 mod overload;
 mod readers;
+mod repeats;
 mod replaced;
 mod restart;
+mod retries;
 mod s3;
 mod soak;
 mod stores;

@@ -179,14 +179,20 @@ fn a_segment_of_another_node_is_refused() {
 #[test]
 fn a_damaged_manifest_is_refused_at_every_byte() {
     let log = idle_log();
-    let len = log.dump(&manifest()).expect("should be there").len() as u64;
-    for at in 0..len {
+    let bytes = log.dump(&manifest()).expect("should be there");
+    // Head, body and checksum; zeros follow, which may be missing as a whole.
+    let body = u32::from_le_bytes(bytes[12..16].try_into().expect("should be four"));
+    let whole = 16 + u64::from(body) + 4;
+    for at in 0..bytes.len() as u64 {
         let fs = log.snapshot();
         flip(&fs, &manifest(), at);
         expect_corrupt(&kit::refusal(&fs), &manifest(), 0, 0);
         let fs = log.snapshot();
         fs.set_len(&manifest(), at).expect("should be there");
-        expect_corrupt(&kit::refusal(&fs), &manifest(), 0, 0);
+        match at == whole {
+            true => drop(kit::open_memory(&fs)),
+            false => expect_corrupt(&kit::refusal(&fs), &manifest(), 0, 0),
+        }
     }
 }
 

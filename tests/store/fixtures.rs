@@ -18,6 +18,7 @@ use crate::kit::table;
 
 mod v1;
 mod v2;
+mod v3;
 
 const EXPECTED: &str = "EXPECTED";
 

@@ -8,6 +8,7 @@ mod damaged_bytes;
 mod decoders;
 mod fixtures;
 mod hook;
+mod keys;
 mod killed;
 mod kit;
 mod oracle;

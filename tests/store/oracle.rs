@@ -105,7 +105,11 @@ impl Oracle {
             Err(error) => {
                 let forgotten = matches!(
                     error,
-                    AppendError::UnknownSequence(_) | AppendError::Fenced { .. } | AppendError::TooManyProducers
+                    AppendError::UnknownSequence(_)
+                        | AppendError::Fenced { .. }
+                        | AppendError::TooManyProducers
+                        | AppendError::TooManyKeys
+                        | AppendError::Reused
                 );
                 assert!(!forgotten, "a stamp within its window: {error}");
             }
@@ -218,6 +222,14 @@ impl Oracle {
                     assert!(row.lsn.is_none_or(|lsn| lsn == slice.lsn), "row {id} moved");
                     row.fate = Fate::Kept;
                     row.lsn = Some(slice.lsn);
+                    // What is here now may be committed by the time it is asked for.
+                    let gone = store.whereabouts(table, slice.lsn).is_none_or(|w| w.is_gone());
+                    assert!(!gone || view.generation().is_retired(), "row {id} is here, and said to be gone");
+                    let origin = store.origin(table, slice.lsn).map(|(start, _)| start);
+                    assert!(
+                        origin.is_some_and(|start| self.incarnations.contains(&start)),
+                        "row {id} is of {origin:?}"
+                    );
                     last = slice.lsn;
                     assert!(seen.insert(id, slice.lsn).is_none(), "row {id} is there twice");
                     rows.push(id);

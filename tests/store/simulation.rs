@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_store::fs::{Fault, FaultKind, MemoryFileSystem, Operation};
 use penstock_store::{
-    Appended, Barrier, CheckpointError, Commit, Define, Options, Pending, ProducerId, Sealed, SliceInput, Stamp, Store,
-    TableId,
+    Appended, Barrier, CheckpointError, Commit, Define, Note, Options, Pending, PostId, PostKey, ProducerId, Sealed,
+    SliceInput, Stamp, Store, TableId,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -46,14 +46,15 @@ struct Simulation {
     options: Options,
 }
 
-/// Somebody who sends stamped records, skips some, and sends some again.
+/// Somebody who sends records with a stamp, or with a key, skips some, and sends some again.
 struct Producer {
+    keyed: bool,
     id: ProducerId,
     table: TableId,
     epoch: u32,
     next: u64,
     skipped: Vec<u64>,
-    sent: Vec<(Stamp, usize, Vec<SliceInput>)>,
+    sent: Vec<(u32, PostId, usize, Vec<SliceInput>)>,
 }
 
 #[test]
@@ -69,6 +70,11 @@ fn every_promise_holds_over_crashes_and_faults() {
         drop(told);
     }
     assert!(kept > 0, "the simulation kept no row at all: it proves nothing");
+}
+
+/// What a repeat has to be told.
+fn note(record: usize) -> Note {
+    Note { digest: record as u64, accepted: 1 + record as u32, rejected: record as u32 / 2 }
 }
 
 struct SeedOnPanic(u64);
@@ -277,17 +283,20 @@ impl Simulation {
         if self.producers.is_empty() || self.producers.len() < 4 && self.rng.random_bool(0.3) {
             let (table, _) = self.tables[self.rng.random_range(0..self.tables.len())];
             let id = ProducerId(self.rng.random());
-            self.producers.push(Producer { id, table, epoch: 0, next: 0, skipped: Vec::new(), sent: Vec::new() });
+            let keyed = self.rng.random_bool(0.4);
+            let (skipped, sent) = (Vec::new(), Vec::new());
+            self.producers.push(Producer { keyed, id, table, epoch: 0, next: 0, skipped, sent });
         }
         for _ in 0..self.rng.random_range(1..4) {
             let chosen = self.rng.random_range(0..self.producers.len());
             let choice = self.rng.random_range(0..10);
             let producer = &mut self.producers[chosen];
             if choice < 4 && !producer.sent.is_empty() {
-                let (stamp, record, slices) = producer.sent[self.rng.random_range(0..producer.sent.len())].clone();
-                if stamp.epoch == producer.epoch {
+                let chosen = self.rng.random_range(0..producer.sent.len());
+                let (epoch, id, record, slices) = producer.sent[chosen].clone();
+                if epoch == producer.epoch {
                     self.oracle.offer_again(record);
-                    let pending = store.append_stamped(stamp, slices).expect("should be encodable");
+                    let pending = store.append_once(id, note(record), slices).expect("should be encodable");
                     self.waiting.push(Waiting::Stamped(record, pending));
                 }
                 continue;
@@ -310,14 +319,18 @@ impl Simulation {
                     producer.next - 1
                 }
             };
-            let stamp = Stamp { producer: producer.id, epoch: producer.epoch, sequence };
-            let (table, id) = (producer.table, self.next_row);
+            let epoch = producer.epoch;
+            let id = match producer.keyed {
+                false => PostId::Sequence(Stamp { producer: producer.id, epoch, sequence }),
+                true => PostId::Key(PostKey(self.rng.random())),
+            };
+            let (table, row) = (producer.table, self.next_row);
             self.next_row += 1;
             let len = self.rng.random_range(16..1500);
-            let slices = vec![slice(table, bucket(self.rng.random_range(0..3)), payload(id, len))];
-            let record = self.oracle.offer(&[(id, table)]);
-            self.producers[chosen].sent.push((stamp, record, slices.clone()));
-            let pending = store.append_stamped(stamp, slices).expect("should be encodable");
+            let slices = vec![slice(table, bucket(self.rng.random_range(0..3)), payload(row, len))];
+            let record = self.oracle.offer(&[(row, table)]);
+            self.producers[chosen].sent.push((epoch, id, record, slices.clone()));
+            let pending = store.append_once(id, note(record), slices).expect("should be encodable");
             self.waiting.push(Waiting::Stamped(record, pending));
         }
     }
@@ -362,7 +375,12 @@ impl Simulation {
     fn drain(&mut self) {
         for waiting in self.waiting.drain(..) {
             match waiting {
-                Waiting::Stamped(record, pending) => self.oracle.stamped(record, &pending.wait_blocking()),
+                Waiting::Stamped(record, pending) => {
+                    let answer = pending.wait_blocking();
+                    let told = answer.as_ref().ok().and_then(|appended| appended.repeat_of);
+                    assert!(told.is_none_or(|told| told == note(record)), "record {record} was told {told:?}");
+                    self.oracle.stamped(record, &answer);
+                }
                 Waiting::Append(record, pending) => self.oracle.appended(record, &pending.wait_blocking()),
                 Waiting::Define(table, pending) => self.oracle.defined(table, &pending.wait_blocking()),
                 Waiting::Seal(table, pending) => drop(self.oracle.sealed(table, &pending.wait_blocking())),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -29,7 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use reply::{Appended, CreateTable, FlushedTable, TableReply};
+pub use reply::{Appended, CreateTable, FlushedTable, Standing, TableReply};
 pub use stream::SqlStream;
 
 /// Longest wait for a connection.
@@ -232,6 +233,24 @@ impl Client {
         // The server's own limit comes first, so that its answer and not our impatience is shown.
         let reply: reply::Flushed = self.call(request.timeout(timeout + CONNECT_TIMEOUT)).await?;
         Ok(reply.tables)
+    }
+
+    /// How far the rows of a receipt are, also as the server says it; with `wait` once they are in the table, or so much time is over.
+    pub async fn receipt(&self, receipt: &str, wait: Option<Duration>) -> Result<(Standing, serde_json::Value), Error> {
+        let mut url = self.at("v1/receipts/")?;
+        // Whatever was typed is one segment of the path.
+        let path = url.path_segments_mut().map(|mut path| {
+            path.pop_if_empty().push(receipt);
+        });
+        path.map_err(|()| Error::Url { url: self.base.to_string(), reason: "it has no path".to_owned() })?;
+        if let Some(wait) = wait {
+            let time = humantime::format_duration(wait).to_string();
+            url.query_pairs_mut().append_pair("wait", "committed").append_pair("timeout", &time);
+        }
+        let request = self.http.get(url.clone()).timeout(wait.unwrap_or_default() + CALL_TIMEOUT);
+        let json: serde_json::Value = self.call(request).await?;
+        let standing = Standing::deserialize(&json).map_err(|e| Error::Reply { url, reason: e.to_string() })?;
+        Ok((standing, json))
     }
 
     /// Checkpoints every shard, and waits for it.

@@ -80,6 +80,21 @@ pub struct Appended {
     pub rows: u64,
 }
 
+/// Answer to `GET /v1/receipts/{receipt}`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Standing {
+    /// The table; none if the server does not know it any more.
+    pub table: Option<String>,
+    /// `durable`, `sealed`, `committed` or `dead_lettered`.
+    pub state: String,
+    /// Whether nothing more will happen to the rows.
+    pub committed: bool,
+    /// The table has them from this version on.
+    pub delta_version: Option<u64>,
+    /// What else there is to know.
+    pub message: Option<String>,
+}
+
 /// Body of `POST /v1/flush`.
 #[derive(Debug, Serialize)]
 pub struct FlushRequest<'a> {

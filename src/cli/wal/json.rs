@@ -1,5 +1,6 @@
 //! The tools' answers as JSON. LSNs, counts and bytes are numbers; ids are text as elsewhere in the API.
 
+use penstock_store::PostId;
 use penstock_store::tools::inspect::{GenerationInspection, SegmentInspection, ShardInspection};
 use penstock_store::tools::repair::Loss;
 use penstock_store::tools::verify::Affected;
@@ -46,7 +47,7 @@ fn shard(shard: &ShardInspection) -> Value {
         "lane_files": lane_files.collect::<Vec<_>>(),
         "watermarks": watermarks.collect::<Vec<_>>(),
         "definitions": definitions.collect::<Vec<_>>(),
-        "producers": shard.producers,
+        "producers": shard.producers, "keys": shard.keys,
     })
 }
 
@@ -71,12 +72,17 @@ fn generation(g: &GenerationInspection) -> Value {
 }
 
 pub fn record(record: &RecordInfo) -> Value {
-    let stamp =
-        record.stamp.map(|s| json!({ "producer": s.producer.to_string(), "epoch": s.epoch, "sequence": s.sequence }));
+    let (stamp, key) = match record.id {
+        Some(PostId::Sequence(s)) => {
+            (Some(json!({ "producer": s.producer.to_string(), "epoch": s.epoch, "sequence": s.sequence })), None)
+        }
+        Some(PostId::Key(key)) => (None, Some(key.to_string())),
+        None => (None, None),
+    };
     json!({
         "shard": record.shard, "lsn": record.lsn.0, "kind": record.kind, "rows": record.rows, "bytes": record.bytes,
         "tables": record.tables.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "stamp": stamp, "in_doubt": record.in_doubt,
+        "stamp": stamp, "key": key, "in_doubt": record.in_doubt,
     })
 }
 

@@ -36,9 +36,11 @@ pub(super) async fn record(store: Arc<Store>, commit: Commit, mut pending: Pendi
             // A log that has stopped takes nothing any more; the next start asks the table.
             Ok(()) => {
                 failpoint::reach("flush::record::after");
-                return Event::Recorded;
+                return Event::Recorded(commit.table);
             }
-            Err(AppendError::Poisoned { .. } | AppendError::Closed) => return Event::Recorded,
+            Err(AppendError::Poisoned { .. } | AppendError::Closed) => {
+                return Event::Recorded(commit.table);
+            }
             Err(error) => tracing::warn!(table = %commit.table, %error, "a commit is not recorded yet"),
         }
         tokio::time::sleep(BACK_OFF).await;

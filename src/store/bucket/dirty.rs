@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::generation::{Generation, Sealed};
-use crate::types::{Incarnation, Lsn, Stamp, TableId};
+use crate::types::{Incarnation, Lsn, Mark, TableId};
 use crate::wal::record::Define;
 
 /// How far a table's sequences of one incarnation have come.
@@ -26,8 +26,8 @@ pub struct Dirty {
     pub seals: Vec<Sealed>,
     /// New definitions.
     pub defines: Vec<Define>,
-    /// Stamps of durable records.
-    pub stamps: Vec<(TableId, Stamp, Lsn)>,
+    /// Marks of durable records.
+    pub marks: Vec<(TableId, Mark, Lsn)>,
     /// Sequences that moved; of one table and incarnation the last one counts.
     pub progress: Vec<(TableId, Incarnation, SealProgress)>,
 }
@@ -35,7 +35,7 @@ pub struct Dirty {
 impl Dirty {
     /// Whether a checkpoint would have nothing to say.
     pub fn is_empty(&self) -> bool {
-        // A stamp comes with slices.
+        // A mark comes with slices.
         self.generations.is_empty() && self.seals.is_empty() && self.defines.is_empty() && self.progress.is_empty()
     }
 }

@@ -74,6 +74,8 @@ struct Content {
     extents: Box<[Extent]>,
     /// What is in memory, in LSN order.
     slices: Vec<Slice>,
+    /// The highest LSN of a slice.
+    last_lsn: Lsn,
     rows: u64,
     bytes: u64,
     count: u32,
@@ -147,6 +149,7 @@ impl Generation {
         let mut content = self.content.write();
         // Four thousand million slices are more than memory holds.
         content.count = content.count.saturating_add(1);
+        content.last_lsn = lsn;
         content.rows += u64::from(input.rows);
         content.bytes += input.payload.len() as u64;
         let slices = &mut content.slices;
@@ -221,11 +224,13 @@ impl Generation {
         let mut content = self.content.write();
         let content = &mut *content;
         let (rows, bytes, count) = (&mut content.rows, &mut content.bytes, &mut content.count);
+        let last_lsn = &mut content.last_lsn;
         let mut added: Vec<Extent> = Vec::new();
         for (extent, entry) in extents {
             *rows += u64::from(entry.rows);
             *bytes += u64::from(entry.payload_bytes);
             *count = count.saturating_add(entry.slices);
+            *last_lsn = entry.last_lsn.max(*last_lsn);
             extent.file.add_live(extent.len);
             added.push(extent);
         }
@@ -250,6 +255,21 @@ impl Generation {
                 old.file.remove_live(old.len);
             }
         }
+    }
+
+    /// Whether it may have slices of the record at `lsn`; see [`super::Whereabouts`].
+    pub(super) fn may_hold(&self, lsn: Lsn) -> bool {
+        let content = self.content.read();
+        if lsn < self.first_lsn || lsn > content.last_lsn {
+            return false;
+        }
+        let in_memory = content.slices.first().is_some_and(|first| lsn >= first.lsn) || content.extents.is_empty();
+        !in_memory || content.slices.binary_search_by_key(&lsn, |slice| slice.lsn).is_ok()
+    }
+
+    /// The LSNs of its first and its last record.
+    pub fn span(&self) -> (Lsn, Lsn) {
+        (self.first_lsn, self.content.read().last_lsn)
     }
 
     /// Whether its rows are in Delta.

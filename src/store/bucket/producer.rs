@@ -22,18 +22,42 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::types::{Lsn, ProducerId, Stamp, TableId};
+use crate::types::{Lsn, Note, ProducerId, Stamp, TableId};
+use crate::wal::queue::Appended;
 
 /// Sequences that are remembered exactly per (table, producer, epoch), counted down from the highest.
 pub const WINDOW: u64 = 1024;
 
-/// What is known of a stamp.
+/// A durable record, as its repeats are told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// Where it lies.
+    pub lsn: Lsn,
+    /// What is remembered of it.
+    pub note: Note,
+}
+
+impl Seen {
+    /// What a repeat is answered.
+    pub fn answer(self, shard: u32) -> Appended {
+        Appended { shard, lsn: self.lsn, repeat_of: Some(self.note) }
+    }
+}
+
+/// Of which nothing but the place is known.
+impl From<Lsn> for Seen {
+    fn from(lsn: Lsn) -> Self {
+        Self { lsn, note: Note::default() }
+    }
+}
+
+/// What is known of a stamp, or of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Not seen: to be appended.
     New,
-    /// Durable since the record at this LSN.
-    Repeat(Lsn),
+    /// Durable since that record.
+    Repeat(Seen),
     /// Too long ago, or of a producer that is not remembered: it may be durable or not. To be refused; a new epoch goes on.
     Unknown,
     /// Of an epoch that a newer one has replaced. To be refused.
@@ -45,13 +69,13 @@ pub enum Verdict {
     TooMany,
 }
 
-/// What is remembered of one (table, producer, epoch). Takes memory, 16 bytes each, for what was seen only.
+/// What is remembered of one (table, producer, epoch). Takes memory, 32 bytes each, for what was seen only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Window {
     /// Below it nothing is known; from it on, everything.
     floor: u64,
     /// By sequence, the highest last; none below the floor.
-    seen: VecDeque<(u64, Lsn)>,
+    seen: VecDeque<(u64, Seen)>,
 }
 
 impl Window {
@@ -74,8 +98,9 @@ impl Window {
     }
 
     /// Remembers a durable record, and returns how many sequences fell below the window without having been seen. What arrives below
-    /// the window is not remembered, and stays counted; of one that is seen already the first LSN is kept.
-    pub fn insert(&mut self, sequence: u64, lsn: Lsn) -> u64 {
+    /// the window is not remembered, and stays counted; of one that is seen already the first record is kept.
+    pub fn insert(&mut self, sequence: u64, record: impl Into<Seen>) -> u64 {
+        let record = record.into();
         match self.highest() {
             // What the producer sent before is not remembered: it is neither new nor missing.
             None if sequence >= WINDOW => self.floor = sequence,
@@ -83,7 +108,7 @@ impl Window {
                 if sequence >= self.floor
                     && let Err(at) = self.find(sequence)
                 {
-                    self.seen.insert(at, (sequence, lsn));
+                    self.seen.insert(at, (sequence, record));
                 }
                 return 0;
             }
@@ -96,12 +121,12 @@ impl Window {
             gaps -= 1;
         }
         self.floor = floor;
-        self.seen.push_back((sequence, lsn));
+        self.seen.push_back((sequence, record));
         gaps
     }
 
     /// Takes over what another window of the same epoch knows.
-    fn merge(&mut self, floor: u64, seen: &[(u64, Lsn)]) {
+    fn merge(&mut self, floor: u64, seen: &[(u64, Seen)]) {
         let highest = seen.iter().map(|(sequence, _)| *sequence).chain(self.highest()).max();
         self.floor = self.floor.max(floor).max(highest.map_or(0, lowest));
         let both = self.seen.iter().chain(seen);
@@ -116,8 +141,8 @@ impl Window {
         self.floor
     }
 
-    /// The sequences that were seen, ascending, and where their records lie.
-    pub fn seen(&self) -> impl ExactSizeIterator<Item = (u64, Lsn)> {
+    /// The sequences that were seen, ascending, and their records.
+    pub fn seen(&self) -> impl ExactSizeIterator<Item = (u64, Seen)> {
         self.seen.iter().copied()
     }
 
@@ -147,8 +172,8 @@ pub struct ProducerWindow {
     /// Below it nothing is known. Not always what the highest sequence says: less is known of a producer that was forgotten in
     /// between.
     pub floor: u64,
-    /// Sequences, ascending, and where their records lie.
-    pub seen: Vec<(u64, Lsn)>,
+    /// Sequences, ascending, and their records.
+    pub seen: Vec<(u64, Seen)>,
 }
 
 impl ProducerWindow {
@@ -161,16 +186,16 @@ impl ProducerWindow {
 /// How many producers are remembered, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerLimits {
-    /// (table, producer) pairs per shard. Each takes up to [`WINDOW`] times 16 bytes.
+    /// (table, producer) pairs per shard. Each takes up to [`WINDOW`] times 32 bytes.
     pub max: usize,
     /// How long a producer has to be silent before another may have its place.
     pub idle: Duration,
 }
 
 impl Default for ProducerLimits {
-    /// 20 000 for 7 days.
+    /// 10 000 for 7 days.
     fn default() -> Self {
-        Self { max: 20_000, idle: Duration::from_secs(7 * 24 * 60 * 60) }
+        Self { max: 10_000, idle: Duration::from_secs(7 * 24 * 60 * 60) }
     }
 }
 
@@ -232,7 +257,9 @@ impl Producers {
     /// their LSNs, live and in a replay. Never fails, since nothing can be done about a durable record: that of an older epoch changes
     /// nothing; a producer beyond [`ProducerLimits::max`] takes the place of the longest idle one, however short a time that is
     /// (only if [`Self::has_room`] was not asked, or the limit was lowered since).
-    pub fn record(&mut self, table: TableId, stamp: Stamp, lsn: Lsn, now: Instant) -> u64 {
+    pub fn record(&mut self, table: TableId, stamp: Stamp, record: impl Into<Seen>, now: Instant) -> u64 {
+        let record = record.into();
+        let lsn = record.lsn;
         let key = (table, stamp.producer);
         let entry = self.entries.entry(key).or_insert_with(|| Entry::new(stamp.epoch, lsn, now));
         if stamp.epoch < entry.epoch {
@@ -242,9 +269,9 @@ impl Producers {
             entry.epoch = stamp.epoch;
             entry.window = Window::default();
         }
-        let gaps = entry.window.insert(stamp.sequence, lsn);
+        let gaps = entry.window.insert(stamp.sequence, record);
         // Only what the window took counts as use: a checkpoint keeps no more, and has to give the same order.
-        if entry.window.check(stamp.sequence) == Verdict::Repeat(lsn) {
+        if entry.window.check(stamp.sequence) == Verdict::Repeat(record) {
             self.by_use.remove(&(entry.newest, key));
             entry.newest = entry.newest.max(lsn);
             entry.used = now;
@@ -271,7 +298,7 @@ impl Producers {
         if let Some(same) = known.filter(|entry| entry.epoch == saved.epoch) {
             window.merge(same.window.floor, &Vec::from(same.window.seen.clone()));
         }
-        let newest = window.seen().map(|(_, lsn)| lsn).max().unwrap_or_default();
+        let newest = window.seen().map(|(_, record)| record.lsn).max().unwrap_or_default();
         let used = known.map_or(self.started, |entry| entry.used);
         let entry = Entry { epoch: saved.epoch, window, newest, used };
         if let Some(old) = self.entries.insert(key, entry) {

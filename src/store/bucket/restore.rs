@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::dirty::SealProgress;
 use super::generation::{Generation, SealInfo, Sealed};
+use super::keys::KeyFact;
 use super::producer::ProducerWindow;
 use super::state::ShardState;
 use crate::types::{Bucket, Incarnation, Lsn, TableId};
@@ -66,6 +67,10 @@ impl ShardState {
 
     pub(crate) fn restore_producer(&mut self, window: &ProducerWindow) {
         self.producers.restore(window);
+    }
+
+    pub(crate) fn restore_key(&mut self, fact: KeyFact) {
+        self.keys.record(fact);
     }
 
     /// The open generation of this name; made if the bucket has none. None if the bucket's open generation is another one.

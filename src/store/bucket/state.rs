@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use super::dirty::{Dirty, SealProgress};
 use super::generation::{GENERATION_OVERHEAD, Generation, SLICE_OVERHEAD, SealInfo, Sealed};
-use super::producer::{ProducerLimits, Producers};
+use super::keys::{KeyFact, KeyLimits, Keys};
+use super::producer::{ProducerLimits, Producers, Seen, Verdict};
 use super::tables::{PARTS, SealHistory, Tables};
 use super::usage::TableUsage;
 use super::view::{GenerationView, TableView};
-use crate::types::{Bucket, Incarnation, Lsn, SliceInput, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, Mark, PostId, SliceInput, TableId};
 use crate::wal::record::{Commit, Define, Record, Seal};
 
 /// Everything durable and unflushed on one shard.
@@ -22,6 +23,7 @@ pub struct ShardState {
     log_start: Lsn,
     pub(super) tables: Tables,
     pub(super) producers: Producers,
+    pub(super) keys: Keys,
     dirty: Dirty,
     /// Counts the swaps of `dirty`, from 1, so that a generation knows whether it is in the present set.
     swaps: u32,
@@ -33,6 +35,15 @@ pub struct ShardState {
     flushed_bytes: u64,
     /// Memory that the slices applied since this was made took, moved or not.
     bytes_applied: u64,
+}
+
+/// How much is remembered to know repeats.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MarkLimits {
+    /// Of producers.
+    pub producers: ProducerLimits,
+    /// Of keys.
+    pub keys: KeyLimits,
 }
 
 /// A record that contradicts what the log said before.
@@ -83,6 +94,7 @@ impl ShardState {
             log_start,
             tables: Tables::default(),
             producers: Producers::new(ProducerLimits::default(), Instant::now()),
+            keys: Keys::new(KeyLimits::default()),
             dirty: Dirty::default(),
             swaps: 1,
             unflushed_rows: 0,
@@ -100,9 +112,9 @@ impl ShardState {
     pub fn apply(&mut self, lsn: Lsn, record: Record) -> Result<Applied, ApplyError> {
         match record {
             Record::Slices(rows) => {
-                if let (Some(stamp), Some(first)) = (rows.stamp, rows.slices.first()) {
-                    self.producers.record(first.table, stamp, lsn, Instant::now());
-                    self.dirty.stamps.push((first.table, stamp, lsn));
+                if let (Some(mark), Some(first)) = (rows.mark, rows.slices.first()) {
+                    self.remember(first.table, mark, lsn);
+                    self.dirty.marks.push((first.table, mark, lsn));
                 }
                 for slice in rows.slices {
                     self.push(lsn, slice);
@@ -125,6 +137,15 @@ impl ShardState {
         let tables: Vec<_> = slices.filter_map(|s| Some((self.tables.get(s.table)?, s.bucket))).collect();
         let generations: Vec<_> = tables.iter().filter_map(|(table, bucket)| table.open.get(bucket)).collect();
         Generation::touch(generations.into_iter().map(|g| &**g));
+    }
+
+    /// Notes a durable record as one whose repeats are known.
+    pub(crate) fn remember(&mut self, table: TableId, mark: Mark, lsn: Lsn) {
+        let record = Seen { lsn, note: mark.note };
+        match mark.id {
+            PostId::Sequence(stamp) => drop(self.producers.record(table, stamp, record, Instant::now())),
+            PostId::Key(key) => self.keys.record(KeyFact { table, key, record, at: mark.at }),
+        }
     }
 
     fn push(&mut self, lsn: Lsn, slice: SliceInput) {
@@ -264,9 +285,23 @@ impl ShardState {
         &self.producers
     }
 
-    /// Sets how many producers are remembered. Before anything is restored or applied.
-    pub(crate) fn limit_producers(&mut self, limits: ProducerLimits) {
-        self.producers = Producers::new(limits, Instant::now());
+    /// Which records with a key are durable.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// What is known of an identity, from records that are durable; `at` in seconds since the epoch.
+    pub fn check(&self, table: TableId, id: PostId, at: u32) -> Verdict {
+        match id {
+            PostId::Sequence(stamp) => self.producers.check(table, stamp, Instant::now()),
+            PostId::Key(key) => self.keys.check(table, key, at),
+        }
+    }
+
+    /// Sets how much is remembered to know repeats. Before anything is restored or applied.
+    pub(crate) fn limit_marks(&mut self, limits: MarkLimits) {
+        self.producers = Producers::new(limits.producers, Instant::now());
+        self.keys = Keys::new(limits.keys);
     }
 
     /// The open generation of a bucket.

@@ -18,8 +18,9 @@ use super::lanes::Lanes;
 use crate::bucket::dirty::SealProgress;
 use crate::bucket::extent::{Extent, LaneFile};
 use crate::bucket::generation::{Generation, SealInfo, Sealed};
-use crate::bucket::producer::{ProducerLimits, ProducerWindow};
-use crate::bucket::state::ShardState;
+use crate::bucket::keys::KeyFact;
+use crate::bucket::producer::ProducerWindow;
+use crate::bucket::state::{MarkLimits, ShardState};
 use crate::error::OpenError;
 use crate::fs::FileSystem;
 use crate::types::{Bucket, Incarnation, Lsn, NodeId, ProducerId, TableId};
@@ -45,6 +46,7 @@ pub(crate) struct Gathered {
     progress: HashMap<(TableId, Incarnation), SealProgress>,
     seals: HashMap<Key, SealInfo>,
     producers: HashMap<(TableId, ProducerId), ProducerWindow>,
+    keys: Vec<KeyFact>,
     /// Open generations of the snapshot.
     open: HashSet<Key>,
     /// Lane files with lower ids are older than the snapshot.
@@ -61,12 +63,12 @@ pub fn load(
     shard: u32,
     node: NodeId,
     lanes: &Lanes,
-    producers: ProducerLimits,
+    limits: MarkLimits,
 ) -> Result<Option<(EditLog, Base)>, OpenError> {
     let mut gathered = Gathered::default();
     let log = EditLog::load(&**fs, shard_dir, shard, node, |edit| gathered.take(edit).map_err(|v| v.to_string()))?;
     let Some(log) = log else { return Ok(None) };
-    gathered.prepare(producers);
+    gathered.prepare(limits);
     let references: Vec<_> = gathered.image.files.values().copied().collect();
     let open = |reference| lanes.open_file(shard, node, reference).map(Arc::new);
     let files = references.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -121,16 +123,18 @@ impl Gathered {
         for window in edit.producers {
             self.learn(window);
         }
+        self.keys.extend(edit.keys);
         Ok(())
     }
 
     /// After the last edit, before the first extent.
-    pub(crate) fn prepare(&mut self, producers: ProducerLimits) {
-        self.state.limit_producers(producers);
+    pub(crate) fn prepare(&mut self, limits: MarkLimits) {
+        self.state.limit_marks(limits);
         for mut window in std::mem::take(&mut self.producers).into_values() {
             window.seen.sort_unstable();
             self.state.restore_producer(&window);
         }
+        std::mem::take(&mut self.keys).into_iter().for_each(|fact| self.state.restore_key(fact));
         self.state.set_log_start(self.image.checkpoint);
     }
 

@@ -338,7 +338,8 @@ impl Checkpointer {
             defines: defines.into_values().cloned().collect(),
             generations: seals.collect(),
             counters: counters.collect(),
-            producers: snapshot::stamped(&self.shared, self.taken.iter().flat_map(|d| &d.stamps)),
+            producers: snapshot::stamped(&self.shared, self.taken.iter().flat_map(|d| &d.marks)),
+            keys: snapshot::keyed(self.taken.iter().flat_map(|d| &d.marks)),
             added: added.iter().map(|f| f.reference).collect(),
             dropped,
         }

@@ -6,8 +6,9 @@
 //! 16  segment         u64  base LSN of the log segment that the checkpoint lies in
 //! 24  next_lane_file  u64  id of the next lane file
 //! 32  part            u8   0 delta, 1 a snapshot begins, 2 the snapshot goes on
-//! 33  reserved        3 bytes, zero
-//! 36  counts          6 x u32  of the six lists behind, in their order
+//! 33  format          u8   1; 0 of earlier builds
+//! 34  reserved        2 bytes, zero
+//! 36  counts          7 x u32  of the lists behind, in their order
 //! ```
 //!
 //! | list | one item |
@@ -15,9 +16,12 @@
 //! | defines | `table u128, schema_version u32, body_len u32`, then the body |
 //! | generations | `table u128, bucket.start i64, bucket.width i64, generation u64, incarnation u64, sequence u64, lsn u64`; the last three are of the seal, and zero without one |
 //! | counters | `table u128, incarnation u64, sealed u64, committed u64` |
-//! | producers | `table u128, producer u128, epoch u32, seen u32, floor u64`, then per seen batch `sequence u64, lsn u64` |
+//! | producers | `table u128, producer u128, epoch u32, seen u32, floor u64`, then per seen record `sequence u64, lsn u64, digest u64, accepted u32, rejected u32` |
 //! | added | `id u64, lane u32, extents u32, index_at u64, index_len u64, bytes u64, index_crc u32, reserved u32` |
 //! | dropped | `id u64` |
+//! | keys | `table u128, key u128, lsn u64, digest u64, accepted u32, rejected u32, at u32, reserved u32` |
+//!
+//! Of format 0 there are six lists, no keys among them, and of a producer's record `sequence u64, lsn u64` only.
 //!
 //! Integers are little-endian. The checksum is the frame's, see `edit_file`.
 
@@ -25,12 +29,13 @@ use bytes::Bytes;
 
 use crate::bucket::GenerationFact;
 use crate::bucket::generation::SealInfo;
-use crate::bucket::producer::ProducerWindow;
-use crate::types::{Bucket, Incarnation, Lsn, ProducerId, TableId};
+use crate::bucket::keys::KeyFact;
+use crate::bucket::producer::{ProducerWindow, Seen};
+use crate::types::{Bucket, Incarnation, Lsn, Note, PostKey, ProducerId, TableId};
 use crate::wal::codec::Reader;
-use crate::wal::record::{Define, EncodeError, take_table};
+use crate::wal::record::{Define, EncodeError, put_note, take_note, take_table};
 
-/// Bytes of an edit that says nothing.
+/// Bytes of an edit of format 0 that says nothing: no edit is shorter.
 pub const MIN_LEN: usize = 60;
 
 /// Most bytes of an edit; a larger snapshot takes several.
@@ -40,9 +45,16 @@ const DEFINE_LEN: usize = 24;
 const GENERATION_LEN: usize = 64;
 const COUNTER_LEN: usize = 40;
 const PRODUCER_LEN: usize = 48;
-const SEEN_LEN: usize = 16;
+const SEEN_LEN: usize = 32;
+/// As it was in format 0.
+const BARE_SEEN_LEN: usize = 16;
 const ADDED_LEN: usize = 48;
 const DROPPED_LEN: usize = 8;
+const KEY_LEN: usize = 64;
+/// Of the count that format 0 has not.
+const COUNT_LEN: usize = 4;
+/// The format that is written.
+const FORMAT: u8 = 1;
 
 /// How an edit stands to those before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,6 +93,8 @@ pub struct Edit {
     pub added: Vec<LaneFileRef>,
     /// Ids of lane files that do not count any more.
     pub dropped: Vec<u64>,
+    /// Keys of posts that are new.
+    pub keys: Vec<KeyFact>,
 }
 
 /// How far a table's seals under one start have come.
@@ -139,9 +153,17 @@ impl Edit {
             Part::SnapshotBegin => 1,
             Part::SnapshotMore => 2,
         };
-        buf.extend_from_slice(&[part, 0, 0, 0]);
+        buf.extend_from_slice(&[part, FORMAT, 0, 0]);
         let (defines, generations, counters) = (self.defines.len(), self.generations.len(), self.counters.len());
-        for count in [defines, generations, counters, self.producers.len(), self.added.len(), self.dropped.len()] {
+        for count in [
+            defines,
+            generations,
+            counters,
+            self.producers.len(),
+            self.added.len(),
+            self.dropped.len(),
+            self.keys.len(),
+        ] {
             put_count(&mut buf, count);
         }
         self.encode_lists(&mut buf);
@@ -174,8 +196,9 @@ impl Edit {
             buf.extend_from_slice(&window.epoch.to_le_bytes());
             put_count(buf, window.seen.len());
             buf.extend_from_slice(&window.floor.to_le_bytes());
-            for (sequence, lsn) in &window.seen {
-                put_u64s(buf, [*sequence, lsn.0]);
+            for (sequence, record) in &window.seen {
+                put_u64s(buf, [*sequence, record.lsn.0]);
+                put_note(buf, &record.note);
             }
         }
         for added in &self.added {
@@ -189,17 +212,27 @@ impl Edit {
         for id in &self.dropped {
             buf.extend_from_slice(&id.to_le_bytes());
         }
+        for fact in &self.keys {
+            put_u128(buf, fact.table.0.as_u128());
+            put_u128(buf, fact.key.0);
+            put_u64s(buf, [fact.record.lsn.0]);
+            put_note(buf, &fact.record.note);
+            buf.extend_from_slice(&fact.at.to_le_bytes());
+            buf.extend_from_slice(&[0; 4]);
+        }
     }
 
     /// Bytes of the edit when it is encoded, for keeping a snapshot's edits short.
     pub fn encoded_len(&self) -> usize {
         MIN_LEN
+            + COUNT_LEN
             + self.defines.iter().map(|define| DEFINE_LEN + define.body.len()).sum::<usize>()
             + self.generations.len() * GENERATION_LEN
             + self.counters.len() * COUNTER_LEN
             + self.producers.iter().map(|window| PRODUCER_LEN + window.seen.len() * SEEN_LEN).sum::<usize>()
             + self.added.len() * ADDED_LEN
             + self.dropped.len() * DROPPED_LEN
+            + self.keys.len() * KEY_LEN
     }
 
     /// Reads an edit. None if these bytes are not exactly one.
@@ -215,12 +248,14 @@ impl Edit {
             2 => Part::SnapshotMore,
             _ => return None,
         };
-        zeros(&mut reader, 3)?;
-        let mut counts = [0; 6];
-        for count in &mut counts {
+        let format = reader.u8().filter(|format| *format <= FORMAT)?;
+        zeros(&mut reader, 2)?;
+        let mut counts = [0; 7];
+        let lists = if format == 0 { 6 } else { 7 };
+        for count in &mut counts[..lists] {
             *count = reader.u32()?;
         }
-        let [defines, generations, counters, producers, added, dropped] = counts;
+        let [defines, generations, counters, producers, added, dropped, keys] = counts;
         let edit = Self {
             sequence,
             part,
@@ -230,9 +265,10 @@ impl Edit {
             defines: take_list(&mut reader, defines, DEFINE_LEN, take_define)?,
             generations: take_list(&mut reader, generations, GENERATION_LEN, take_generation)?,
             counters: take_list(&mut reader, counters, COUNTER_LEN, take_counter)?,
-            producers: take_list(&mut reader, producers, PRODUCER_LEN, take_producer)?,
+            producers: take_list(&mut reader, producers, PRODUCER_LEN, |reader| take_producer(reader, format))?,
             added: take_list(&mut reader, added, ADDED_LEN, take_added)?,
             dropped: take_list(&mut reader, dropped, DROPPED_LEN, Reader::u64)?,
+            keys: take_list(&mut reader, keys, KEY_LEN, take_key)?,
         };
         reader.is_empty().then_some(edit)
     }
@@ -303,14 +339,28 @@ fn take_counter(reader: &mut Reader<'_>) -> Option<Counter> {
     })
 }
 
-fn take_producer(reader: &mut Reader<'_>) -> Option<ProducerWindow> {
+fn take_producer(reader: &mut Reader<'_>, format: u8) -> Option<ProducerWindow> {
     let table = take_table(reader)?;
     let producer = ProducerId(reader.u128()?);
     let epoch = reader.u32()?;
     let count = reader.u32()?;
     let floor = reader.u64()?;
-    let seen = take_list(reader, count, SEEN_LEN, |reader| Some((reader.u64()?, Lsn(reader.u64()?))))?;
+    let (seen_len, has_note) = if format == 0 { (BARE_SEEN_LEN, false) } else { (SEEN_LEN, true) };
+    let seen = take_list(reader, count, seen_len, |reader| {
+        let (sequence, lsn) = (reader.u64()?, Lsn(reader.u64()?));
+        let note = if has_note { take_note(reader)? } else { Note::default() };
+        Some((sequence, Seen { lsn, note }))
+    })?;
     Some(ProducerWindow { table, producer, epoch, floor, seen })
+}
+
+fn take_key(reader: &mut Reader<'_>) -> Option<KeyFact> {
+    let table = take_table(reader)?;
+    let key = PostKey(reader.u128()?);
+    let record = Seen { lsn: Lsn(reader.u64()?), note: take_note(reader)? };
+    let at = reader.u32()?;
+    zeros(reader, 4)?;
+    Some(KeyFact { table, key, record, at })
 }
 
 fn take_added(reader: &mut Reader<'_>) -> Option<LaneFileRef> {

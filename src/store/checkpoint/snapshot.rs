@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::edit::{Counter, Edit, Part};
 use super::invariants::Image;
-use crate::bucket::producer::ProducerWindow;
+use crate::bucket::keys::KeyFact;
+use crate::bucket::producer::{ProducerWindow, Seen};
 use crate::bucket::{Facts, PARTS};
 use crate::shard::Shared;
-use crate::types::{Lsn, ProducerId, Stamp, TableId};
+use crate::types::{Lsn, Mark, PostId, ProducerId, Stamp, TableId};
 
 /// Bytes from which on the next edit begins.
 const EDIT_BYTES: usize = 8 << 20;
@@ -52,9 +53,19 @@ pub fn edits(shared: &Shared, image: &Image) -> Vec<Edit> {
             let (epoch, window) = state.producers().get(*table, *producer)?;
             let mut window = ProducerWindow::new(*table, *producer, epoch, window);
             // Records behind the checkpoint are replayed.
-            window.seen.retain(|(_, lsn)| *lsn < image.checkpoint);
+            window.seen.retain(|(_, record)| record.lsn < image.checkpoint);
             Some(window)
         }));
+        drop(state);
+        if edit.encoded_len() >= EDIT_BYTES {
+            let next = begin(edit.sequence + 1, Part::SnapshotMore);
+            edits.push(std::mem::replace(&mut edit, next));
+        }
+    }
+    let parts = shared.state.read().keys().parts();
+    for part in 0..parts {
+        let state = shared.state.read();
+        edit.keys.extend(state.keys().part(part).filter(|fact| fact.record.lsn < image.checkpoint));
         drop(state);
         if edit.encoded_len() >= EDIT_BYTES {
             let next = begin(edit.sequence + 1, Part::SnapshotMore);
@@ -65,18 +76,29 @@ pub fn edits(shared: &Shared, image: &Image) -> Vec<Edit> {
     edits
 }
 
-/// What new stamps add to what the manifest knows of their producers.
-pub fn stamped<'a>(shared: &Shared, stamps: impl Iterator<Item = &'a (TableId, Stamp, Lsn)>) -> Vec<ProducerWindow> {
+/// What new marks add to the keys that the manifest knows.
+pub fn keyed<'a>(marks: impl Iterator<Item = &'a (TableId, Mark, Lsn)>) -> Vec<KeyFact> {
+    let fact = |(table, mark, lsn): &(TableId, Mark, Lsn)| match mark.id {
+        PostId::Key(key) => {
+            Some(KeyFact { table: *table, key, record: Seen { lsn: *lsn, note: mark.note }, at: mark.at })
+        }
+        PostId::Sequence(_) => None,
+    };
+    marks.filter_map(fact).collect()
+}
+
+/// What new marks add to what the manifest knows of their producers.
+pub fn stamped<'a>(shared: &Shared, marks: impl Iterator<Item = &'a (TableId, Mark, Lsn)>) -> Vec<ProducerWindow> {
     let mut windows: HashMap<(TableId, ProducerId), ProducerWindow> = HashMap::new();
-    for (table, stamp, lsn) in stamps {
-        let Stamp { producer, epoch, sequence } = *stamp;
+    for (table, mark, lsn) in marks {
+        let PostId::Sequence(Stamp { producer, epoch, sequence }) = mark.id else { continue };
         let empty = || ProducerWindow { table: *table, producer, epoch, floor: 0, seen: Vec::new() };
         let window = windows.entry((*table, producer)).or_insert_with(empty);
         if epoch > window.epoch {
             *window = empty();
         }
         if epoch == window.epoch {
-            window.seen.push((sequence, *lsn));
+            window.seen.push((sequence, Seen { lsn: *lsn, note: mark.note }));
         }
     }
     let mut windows: Vec<_> = windows.into_values().collect();

@@ -9,8 +9,11 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     let log =
         any::<(u64, u64)>().prop_map(|(durable, segment)| LogPosition { durable: Lsn(durable), segment: Lsn(segment) });
     let logs = proptest::collection::vec(log, 1..20);
-    (any::<u128>(), any::<[u64; 4]>(), any::<[u32; 2]>(), any::<[u64; 4]>(), logs).prop_map(
-        |(node, numbers, [lanes, layout], replay_rates, logs)| {
+    let start = (any::<u64>(), proptest::collection::vec(any::<u64>().prop_map(Lsn), 1..5))
+        .prop_map(|(incarnation, firsts)| Start { incarnation: Incarnation(incarnation), firsts });
+    let history = proptest::collection::vec(start, 0..5);
+    (any::<u128>(), any::<[u64; 4]>(), any::<[u32; 2]>(), any::<[u64; 4]>(), logs, history).prop_map(
+        |(node, numbers, [lanes, layout], replay_rates, logs, history)| {
             let [incarnation, starts, created_unix_ms, segment_bytes] = numbers;
             Manifest {
                 version: VERSION,
@@ -23,6 +26,7 @@ fn manifests() -> impl Strategy<Value = Manifest> {
                 layout,
                 replay_rates,
                 logs,
+                history,
             }
         },
     )
@@ -32,7 +36,8 @@ proptest! {
     #[test]
     fn reads_what_it_wrote(manifest in manifests()) {
         let bytes = manifest.encode();
-        prop_assert_eq!(bytes.len(), HEAD_LEN + BODY_LEN + LOG_LEN * manifest.logs.len() + CRC_LEN);
+        let history: usize = manifest.history.iter().map(Start::len).sum();
+        prop_assert_eq!(bytes.len(), HEAD_LEN + BODY_LEN + LOG_LEN * manifest.logs.len() + history + CRC_LEN);
         prop_assert_eq!(Manifest::decode(&bytes), Ok(manifest));
     }
 
@@ -70,6 +75,7 @@ fn manifest(starts: u64) -> Manifest {
         layout: 0,
         replay_rates: [0; REPLAY_RATES],
         logs: vec![LogPosition::default(); 2],
+        history: Vec::new(),
     }
 }
 
@@ -83,9 +89,9 @@ fn rechecked(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn another_version_is_named() {
     let mut bytes = manifest(1).encode();
-    bytes[8] = 3;
+    bytes[8] = 4;
     let error = Manifest::decode(&rechecked(bytes)).expect_err("should be refused");
-    assert!(error.contains("format version 3"), "{error}");
+    assert!(error.contains("format version 4"), "{error}");
 }
 
 #[test]
@@ -148,4 +154,79 @@ fn a_full_disk_has_room_for_the_next_one() {
     fs.set_capacity(u64::MAX);
     manifest(3).store(&fs, dir).expect("should be stored");
     assert_eq!(Manifest::load(&fs, dir).expect("should be whole"), Some(manifest(3)));
+}
+
+fn begun(manifest: &mut Manifest, incarnation: u64, firsts: &[u64]) {
+    manifest.incarnation = Incarnation(incarnation);
+    manifest.begin(firsts.iter().copied().map(Lsn).collect());
+}
+
+fn empty() -> Manifest {
+    Manifest {
+        version: VERSION,
+        node: NodeId(Uuid::nil()),
+        incarnation: Incarnation(0),
+        starts: 0,
+        created_unix_ms: 0,
+        segment_bytes: 0,
+        lanes: 1,
+        layout: 0,
+        replay_rates: [0; REPLAY_RATES],
+        logs: vec![LogPosition::default(); 2],
+        history: Vec::new(),
+    }
+}
+
+#[test]
+fn a_record_is_that_of_the_start_that_wrote_it_on_the_shard_of_that_time() {
+    let mut manifest = empty();
+    let table = |n| TableId(Uuid::from_u128(n));
+    assert_eq!(manifest.origin(table(0), Lsn(u64::MAX)), None);
+    begun(&mut manifest, 1, &[100, 50]);
+    begun(&mut manifest, 2, &[200, 50]);
+    begun(&mut manifest, 3, &[200, 80]);
+    // Another number of shards, which begin behind all that were there.
+    begun(&mut manifest, 4, &[1_000, 1_000, 1_000]);
+    begun(&mut manifest, 5, &[1_000, 1_000, 1_300]);
+    let origin = |n, lsn| manifest.origin(table(n), Lsn(lsn)).map(|(incarnation, shard)| (incarnation.0, shard));
+    assert_eq!(
+        [99, 100, 199, 200, 999].map(|lsn| origin(0, lsn)),
+        [None, Some((1, 0)), Some((1, 0)), Some((3, 0)), Some((3, 0))]
+    );
+    assert_eq!([49, 50, 79, 80].map(|lsn| origin(1, lsn)), [None, Some((2, 1)), Some((2, 1)), Some((3, 1))]);
+    // Table 5 was on the second of two, and is on the third of three.
+    assert_eq!(
+        [80, 999, 1_000, 1_299, 1_300].map(|lsn| origin(5, lsn)),
+        [Some((3, 1)), Some((3, 1)), Some((4, 2)), Some((4, 2)), Some((5, 2))]
+    );
+}
+
+#[test]
+fn starts_that_wrote_nothing_and_the_oldest_of_thousands_are_forgotten() {
+    let mut manifest = empty();
+    for incarnation in 0..100 {
+        begun(&mut manifest, incarnation, &[7, 7]);
+    }
+    assert_eq!(manifest.history.len(), 1);
+    for start in 1..=10_000 {
+        begun(&mut manifest, start, &[start * 10, 7]);
+    }
+    assert_eq!(manifest.history.len(), MAX_HISTORY_LEN / 32);
+    assert_eq!(manifest.history.last().map(|start| start.incarnation), Some(Incarnation(10_000)));
+    assert!((manifest.encode().len() as u64) < MAX_LEN);
+}
+
+#[test]
+fn a_manifest_of_version_2_has_no_history() {
+    let mut bytes = empty().encode();
+    let crc_at = bytes.len() - CRC_LEN;
+    let mut as_version_2 = |history: u8| {
+        bytes[8] = 2;
+        bytes[76] = history;
+        let crc = crc32c::crc32c(&bytes[..crc_at]);
+        bytes[crc_at..].copy_from_slice(&crc.to_le_bytes());
+        Manifest::decode(&bytes)
+    };
+    assert_eq!(as_version_2(0), Ok(Manifest { version: 2, ..empty() }));
+    assert!(as_version_2(1).is_err());
 }

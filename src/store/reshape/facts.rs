@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::ReshapeError;
 use crate::bucket::generation::Generation;
+use crate::bucket::keys::Keys;
 use crate::bucket::producer::ProducerWindow;
-use crate::bucket::state::ShardState;
+use crate::bucket::state::{MarkLimits, ShardState};
 use crate::bucket::{Facts, PARTS};
 use crate::checkpoint::edit::{Counter, Edit, LaneFileRef, Part};
 use crate::shard;
@@ -16,7 +17,7 @@ const EDIT_BYTES: usize = 8 << 20;
 /// About the bytes of one item in an edit.
 const ITEM_BYTES: usize = 64;
 /// Bytes of one sequence that was seen of a producer.
-const SEEN_BYTES: usize = 16;
+const SEEN_BYTES: usize = 32;
 
 /// What a shard has, for the comparison between what was to be written and what a start reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(super) struct Contents {
     pub bytes: u64,
     /// Producers that are remembered.
     pub producers: u64,
+    /// Keys that are remembered.
+    pub keys: u64,
 }
 
 impl Contents {
@@ -43,6 +46,7 @@ impl Contents {
             rows,
             bytes,
             producers: state.producers().len() as u64,
+            keys: state.keys().len() as u64,
         }
     }
 
@@ -53,6 +57,7 @@ impl Contents {
         self.rows += other.rows;
         self.bytes += other.bytes;
         self.producers += other.producers;
+        self.keys += other.keys;
     }
 }
 
@@ -100,12 +105,12 @@ impl Share {
 ///
 /// # Errors
 /// More producers on a new shard than it may remember: those that had to be forgotten could repeat what they sent, and it would be
-/// taken twice.
+/// taken twice. (Of keys the newest are remembered, as always.)
 pub(super) fn sort(
     states: &[ShardState],
     shards: u32,
     base: Lsn,
-    most_producers: usize,
+    limits: MarkLimits,
 ) -> Result<Vec<Share>, ReshapeError> {
     let mut shares: Vec<Share> = (0..shards).map(|_| Share::new()).collect();
     for state in states {
@@ -140,6 +145,8 @@ pub(super) fn sort(
             share.room_for(ITEM_BYTES + SEEN_BYTES * window.seen.len()).producers.push(window);
         }
     }
+    sort_keys(states, &mut shares, limits);
+    let most_producers = limits.producers.max;
     for (number, share) in shares.iter_mut().enumerate() {
         if share.contents.producers > most_producers as u64 {
             return Err(ReshapeError::Refused(format!(
@@ -151,4 +158,18 @@ pub(super) fn sort(
         share.generations.sort_unstable_by_key(|g| (g.table, g.bucket, g.first_lsn));
     }
     Ok(shares)
+}
+
+/// The keys that each new shard will remember, as it does it by itself.
+fn sort_keys(states: &[ShardState], shares: &mut [Share], limits: MarkLimits) {
+    let shards = u32::try_from(shares.len()).expect("should be at most MAX_SHARDS");
+    let mut keys: Vec<Keys> = shares.iter().map(|_| Keys::new(limits.keys)).collect();
+    let all = states.iter().map(ShardState::keys).flat_map(|known| (0..known.parts()).flat_map(|n| known.part(n)));
+    all.for_each(|fact| keys[shard::of(fact.table, shards) as usize].record(fact));
+    for (share, keys) in shares.iter_mut().zip(keys) {
+        share.contents.keys += keys.len() as u64;
+        for fact in (0..keys.parts()).flat_map(|part| keys.part(part)) {
+            share.room_for(ITEM_BYTES).keys.push(fact);
+        }
+    }
 }

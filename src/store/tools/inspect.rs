@@ -12,7 +12,7 @@ use crate::bucket::{Generation, PARTS};
 use crate::error::OpenError;
 use crate::fs::FileSystem;
 use crate::manifest::Manifest;
-use crate::types::{Bucket, Incarnation, Lsn, NodeId, Stamp, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, NodeId, PostId, TableId};
 use crate::wal::record::Record;
 use crate::wal::segment;
 
@@ -64,6 +64,8 @@ pub struct ShardInspection {
     pub definitions: Vec<Definition>,
     /// (table, producer) pairs that are remembered.
     pub producers: u64,
+    /// (table, key) pairs that are remembered.
+    pub keys: u64,
 }
 
 /// One log file.
@@ -184,7 +186,7 @@ pub struct RecordInfo {
     /// Bytes in the log, without padding.
     pub bytes: u32,
     /// By what a repeat is known.
-    pub stamp: Option<Stamp>,
+    pub id: Option<PostId>,
     /// Whether nothing shows it to be durable: the next start decides about it.
     pub in_doubt: bool,
 }
@@ -237,6 +239,7 @@ fn inspect_shard(site: &Site, manifest: &Manifest, shard: u32) -> Result<ShardIn
         watermarks: Vec::new(),
         definitions: Vec::new(),
         producers: state.producers().len() as u64,
+        keys: state.keys().len() as u64,
     };
     for facts in (0..PARTS).map(|part| state.facts(part, salvaged.end)) {
         let watermark = |(table, incarnation, p): (TableId, Incarnation, SealProgress)| Watermark {
@@ -343,10 +346,10 @@ pub fn records(
                 Event::InDoubt(_, lsn, header, record) => (true, lsn, header, record),
                 _ => return Ok(()),
             };
-            let (mut tables, rows, stamp) = match record {
+            let (mut tables, rows, id) = match record {
                 Record::Slices(rows) => {
                     let count = rows.slices.iter().map(|s| u64::from(s.rows)).sum();
-                    (rows.slices.iter().map(|s| s.table).collect(), count, rows.stamp)
+                    (rows.slices.iter().map(|s| s.table).collect(), count, rows.mark.map(|mark| mark.id))
                 }
                 Record::Seal(seal) => (vec![seal.table], 0, None),
                 Record::Commit(commit) => (vec![commit.table], 0, None),
@@ -355,7 +358,7 @@ pub fn records(
             tables.sort_unstable();
             tables.dedup();
             let kind = kind_name(header.kind);
-            visit(RecordInfo { shard, lsn, kind, tables, rows, bytes: header.len, stamp, in_doubt });
+            visit(RecordInfo { shard, lsn, kind, tables, rows, bytes: header.len, id, in_doubt });
             Ok(())
         })?;
     }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use super::site::Site;
 use crate::bucket::extent::LaneFile;
 use crate::bucket::generation::Generation;
+use crate::bucket::keys::KeyLimits;
 use crate::bucket::producer::ProducerLimits;
+use crate::bucket::state::MarkLimits;
 use crate::bucket::state::ShardState;
 use crate::checkpoint::base::{Gathered, Key};
 use crate::checkpoint::edit::LaneFileRef;
@@ -67,10 +69,11 @@ pub enum Problem {
     Violation(String, ExtentEntry),
 }
 
-/// How many producers are remembered.
-pub(super) fn limits() -> ProducerLimits {
-    // All that is on disk is kept: how many a start remembers is its own matter.
-    ProducerLimits { max: usize::MAX, idle: Duration::MAX }
+/// How much is remembered to know repeats.
+pub(super) fn limits() -> MarkLimits {
+    // All that is on disk is kept: how much a start remembers is its own matter.
+    let producers = ProducerLimits { max: usize::MAX, idle: Duration::MAX };
+    MarkLimits { producers, keys: KeyLimits { max: usize::MAX, keep: Duration::MAX } }
 }
 
 /// Loads a shard. With `extents` every extent is read and decoded, one at a time.

@@ -6,7 +6,7 @@
 //! - [`segment`]: one preallocated file, its [`header`] and its name;
 //! - [`pool`]: the few segments that are ready to be used, made off the owner's thread;
 //! - [`queue`]: what callers hand over, in the order LSNs are given;
-//! - [`stage`]: from what callers ask to the records of one group; `stamps`: those of idempotent producers;
+//! - [`stage`]: from what callers ask to the records of one group; `marks`: those that are repeats;
 //! - [`owner`]: the one thread that writes: group commit, apply, recycle;
 //! - [`scan`]: reading it all back: torn or corrupt.
 //!
@@ -15,6 +15,7 @@
 pub mod frame;
 pub mod group;
 pub mod header;
+mod marks;
 pub mod owner;
 pub mod pool;
 pub mod queue;
@@ -22,7 +23,6 @@ pub mod record;
 pub mod scan;
 pub mod segment;
 pub mod stage;
-mod stamps;
 
 pub(crate) mod codec;
 

@@ -29,7 +29,7 @@ use crate::bucket::state::Applied;
 use crate::error::AppendError;
 use crate::fs::{FileSystem, remove_if_there};
 use crate::shard::Shared;
-use crate::types::{Incarnation, Lsn, NodeId};
+use crate::types::{Incarnation, Lsn, NodeId, Note};
 
 /// How long the queue stays empty before the owner leaves a mark.
 const MARK_AFTER: Duration = Duration::from_millis(2);
@@ -55,6 +55,16 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Most bytes of one group, but for a single record that is larger.
     pub group_bytes: usize,
+}
+
+/// Who waits for a record that is durable.
+#[derive(Debug)]
+struct Waiting {
+    lsn: Lsn,
+    done: Done,
+    repeats: Vec<Answer<Appended>>,
+    /// What the repeats are told.
+    note: Option<Note>,
 }
 
 /// The owner's own state; nobody else has it.
@@ -282,13 +292,15 @@ impl Owner {
     fn publish(&mut self, staged: Vec<Staged>) -> io::Result<()> {
         let began = Instant::now();
         let mut payload_bytes = 0;
-        let mut waiting: Vec<(Lsn, Done, Vec<Answer<Appended>>)> = Vec::with_capacity(staged.len());
+        let mut waiting = Vec::with_capacity(staged.len());
         let mut records = Vec::with_capacity(staged.len());
         for Staged { record, lsn, done, repeats, .. } in staged {
+            let mut note = None;
             if let Record::Slices(rows) = &record {
                 payload_bytes += rows.slices.iter().map(|s| s.payload.len() as u64).sum::<u64>();
+                note = rows.mark.map(|mark| mark.note);
             }
-            waiting.push((lsn, done, repeats));
+            waiting.push(Waiting { lsn, done, repeats, note });
             records.push((lsn, record));
         }
         let applied: Result<Vec<Applied>, _> = {
@@ -302,7 +314,7 @@ impl Owner {
             Ok(applied) => applied,
             Err(contradiction) => {
                 let refusal = self.shared.poison(&contradiction.to_string());
-                for (_, done, repeats) in waiting {
+                for Waiting { done, repeats, .. } in waiting {
                     done.refuse(refusal.clone());
                     repeats.into_iter().for_each(|done| drop(done.send(Err(refusal.clone()))));
                 }
@@ -315,10 +327,10 @@ impl Owner {
         if self.head.0 - self.kept_from.0 >= self.shared.rhythm.log_bytes() {
             self.shared.trigger.log_is_long();
         }
-        for ((lsn, done, repeats), applied) in waiting.into_iter().zip(applied) {
+        for (Waiting { lsn, done, repeats, note: repeat_of }, applied) in waiting.into_iter().zip(applied) {
             let shard = self.settings.shard;
             done.answer(shard, lsn, applied);
-            repeats.into_iter().for_each(|done| drop(done.send(Ok(Appended { shard, lsn }))));
+            repeats.into_iter().for_each(|done| drop(done.send(Ok(Appended { shard, lsn, repeat_of }))));
         }
         self.shared.counters.bookkeeping.count(began.elapsed());
         Ok(())

@@ -11,7 +11,7 @@ use super::segment::Segment;
 use crate::bucket::Sealed;
 use crate::bucket::dirty::Dirty;
 use crate::error::AppendError;
-use crate::types::{Bucket, Lsn, TableId};
+use crate::types::{Bucket, Lsn, Note, TableId};
 
 /// Where an acknowledged record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Appended {
     pub shard: u32,
     /// Where the record starts.
     pub lsn: Lsn,
+    /// For a repeat, what is remembered of the first one, which is where the record lies.
+    pub repeat_of: Option<Note>,
 }
 
 /// One caller's wish. The answer comes after the sync that covers it.

@@ -2,11 +2,15 @@
 //!
 //! | kind | record | body |
 //! |---|---|---|
-//! | 1 | Slices | `count u32, producer_len u32 (0 or 32)`, then if 32 `producer u128, epoch u32, reserved u32, sequence u64`, then per slice `table u128, schema_version u32, encoding u8, reserved [u8; 3], bucket.start i64, bucket.width i64, rows u32, payload_len u32, min_time i64, max_time i64`; the payloads follow the directory in the same order |
+//! | 1 | Slices | `count u32, mark_len u32 (0, 32 or 56)`, then the mark, see below, then per slice `table u128, schema_version u32, encoding u8, reserved [u8; 3], bucket.start i64, bucket.width i64, rows u32, payload_len u32, min_time i64, max_time i64`; the payloads follow the directory in the same order |
 //! | 2 | Seal | `table u128, bucket.start i64, bucket.width i64, generation u64, incarnation u64, sequence u64` |
 //! | 3 | Commit | `table u128, incarnation u64, sequence u64, version u64` |
 //! | 4 | Define | `table u128, schema_version u32, reserved u32`, then the definition's bytes as payload |
 //! | 5 | (a table's drop; not written yet) | |
+//!
+//! A mark says by what a repeat is known: `id u128, epoch u32, kind u32, sequence u64, digest u64, accepted u32, rejected u32, at u32,
+//! reserved u32`. Of kind 0 the id is a producer; of kind 1 it is a post's key, and epoch and sequence are zero. Earlier builds wrote
+//! the first 32 bytes only, of kind 0.
 //!
 //! A record is all or nothing: one frame. Integers are little-endian. Body version 1.
 
@@ -15,7 +19,7 @@ use uuid::Uuid;
 
 use super::codec::Reader;
 use super::frame::{self, HEADER_LEN};
-use crate::types::{Bucket, Incarnation, Lsn, ProducerId, SliceInput, Stamp, TableId};
+use crate::types::{Bucket, Incarnation, Lsn, Mark, Note, PostId, PostKey, ProducerId, SliceInput, Stamp, TableId};
 
 /// The body encoding that is written.
 pub const BODY_VERSION: u8 = 1;
@@ -28,10 +32,14 @@ const KIND_SEAL: u8 = 2;
 const KIND_COMMIT: u8 = 3;
 const KIND_DEFINE: u8 = 4;
 
-/// Directory bytes before the stamp, or before the first slice's entry if there is none.
+/// Directory bytes before the mark, or before the first slice's entry if there is none.
 const SLICES_HEAD_LEN: usize = 8;
-/// Directory bytes of the stamp.
-const STAMP_LEN: u32 = 32;
+/// Directory bytes of a mark.
+const MARK_LEN: u32 = 56;
+/// Directory bytes of a mark as earlier builds wrote it.
+const BARE_STAMP_LEN: u32 = 32;
+const KIND_SEQUENCE: u32 = 0;
+const KIND_KEY: u32 = 1;
 /// Directory bytes of one slice.
 const SLICE_ENTRY_LEN: usize = 64;
 /// Payloads below this are copied next to the directory; larger ones are written from where they lie.
@@ -79,16 +87,16 @@ pub struct Define {
 /// Rows that become durable together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rows {
-    /// By what a repeat is known; then all slices are of one table, since sequences count within one.
-    pub stamp: Option<Stamp>,
+    /// By what a repeat is known; then all slices are of one table, since identities count within one.
+    pub mark: Option<Mark>,
     /// At least one.
     pub slices: Vec<SliceInput>,
 }
 
-/// Rows of no producer that is known.
+/// Rows that are taken as often as they come.
 impl From<Vec<SliceInput>> for Rows {
     fn from(slices: Vec<SliceInput>) -> Self {
-        Self { stamp: None, slices }
+        Self { mark: None, slices }
     }
 }
 
@@ -150,9 +158,9 @@ pub enum EncodeError {
     /// No window of time.
     #[error("a bucket of {0} microseconds; its width has to be positive")]
     BucketWidth(i64),
-    /// A stamp, and slices of several tables: the sequence could count within one of them only.
-    #[error("a record with a producer's stamp has slices of several tables; one is allowed")]
-    StampedTables,
+    /// A mark, and slices of several tables: the identity could count within one of them only.
+    #[error("a record whose repeats are to be known has slices of several tables; one is allowed")]
+    MarkedTables,
     /// More than a frame holds, bytes.
     #[error("a record of {0} bytes; a frame holds at most {max} bytes", max = u32::MAX / 2)]
     TooLong(usize),
@@ -223,7 +231,7 @@ impl Record {
     }
 }
 
-fn encode_slices(Rows { stamp, slices }: &Rows) -> Result<Encoded, EncodeError> {
+fn encode_slices(Rows { mark, slices }: &Rows) -> Result<Encoded, EncodeError> {
     if slices.is_empty() {
         return Err(EncodeError::Empty);
     }
@@ -234,21 +242,18 @@ fn encode_slices(Rows { stamp, slices }: &Rows) -> Result<Encoded, EncodeError> 
     if let Some(slice) = slices.iter().find(|s| s.bucket.width <= 0) {
         return Err(EncodeError::BucketWidth(slice.bucket.width));
     }
-    if stamp.is_some() && !of_one_table(slices) {
-        return Err(EncodeError::StampedTables);
+    if mark.is_some() && !of_one_table(slices) {
+        return Err(EncodeError::MarkedTables);
     }
-    let stamp_len = if stamp.is_some() { STAMP_LEN } else { 0 };
+    let mark_len = if mark.is_some() { MARK_LEN } else { 0 };
     let payloads: Vec<Bytes> = slices.iter().map(|s| s.payload.clone()).collect();
     encode_plain(KIND_SLICES, &payloads, |buf| {
-        buf.reserve(SLICES_HEAD_LEN + stamp_len as usize + slices.len() * SLICE_ENTRY_LEN);
+        buf.reserve(SLICES_HEAD_LEN + mark_len as usize + slices.len() * SLICE_ENTRY_LEN);
         let count = u32::try_from(slices.len()).expect("should be at most MAX_SLICES");
         buf.extend_from_slice(&count.to_le_bytes());
-        buf.extend_from_slice(&stamp_len.to_le_bytes());
-        if let Some(stamp) = stamp {
-            buf.extend_from_slice(&stamp.producer.0.to_le_bytes());
-            buf.extend_from_slice(&stamp.epoch.to_le_bytes());
-            buf.extend_from_slice(&[0; 4]);
-            buf.extend_from_slice(&stamp.sequence.to_le_bytes());
+        buf.extend_from_slice(&mark_len.to_le_bytes());
+        if let Some(mark) = mark {
+            put_mark(buf, mark);
         }
         for slice in slices {
             put_table(buf, slice.table);
@@ -296,13 +301,13 @@ fn encode_plain(kind: u8, payloads: &[Bytes], directory: impl FnOnce(&mut Vec<u8
 
 fn decode_slices(reader: &mut Reader<'_>, payload: &Bytes) -> Option<Record> {
     let count = reader.u32()? as usize;
-    let producer_len = reader.u32()?;
+    let mark_len = reader.u32()?;
     if count == 0 || count > MAX_SLICES {
         return None;
     }
-    let stamp = match producer_len {
+    let mark = match mark_len {
         0 => None,
-        STAMP_LEN => Some(take_stamp(reader)?),
+        BARE_STAMP_LEN | MARK_LEN => Some(take_mark(reader, mark_len)?),
         _ => return None,
     };
     let mut slices = Vec::with_capacity(count);
@@ -324,8 +329,8 @@ fn decode_slices(reader: &mut Reader<'_>, payload: &Bytes) -> Option<Record> {
         at = end;
         slices.push(SliceInput { table, schema_version, encoding, bucket, rows, min_time, max_time, payload });
     }
-    let sound = reader.is_empty() && at == payload.len() && (stamp.is_none() || of_one_table(&slices));
-    sound.then_some(Record::Slices(Rows { stamp, slices }))
+    let sound = reader.is_empty() && at == payload.len() && (mark.is_none() || of_one_table(&slices));
+    sound.then_some(Record::Slices(Rows { mark, slices }))
 }
 
 fn of_one_table(slices: &[SliceInput]) -> bool {
@@ -345,11 +350,43 @@ pub(crate) fn take_table(reader: &mut Reader<'_>) -> Option<TableId> {
     reader.u128().map(|id| TableId(Uuid::from_u128(id)))
 }
 
-fn take_stamp(reader: &mut Reader<'_>) -> Option<Stamp> {
-    let producer = ProducerId(reader.u128()?);
-    let epoch = reader.u32()?;
+fn put_mark(buf: &mut Vec<u8>, Mark { id, note, at }: &Mark) {
+    let (number, epoch, kind, sequence) = match id {
+        PostId::Sequence(stamp) => (stamp.producer.0, stamp.epoch, KIND_SEQUENCE, stamp.sequence),
+        PostId::Key(key) => (key.0, 0, KIND_KEY, 0),
+    };
+    buf.extend_from_slice(&number.to_le_bytes());
+    buf.extend_from_slice(&epoch.to_le_bytes());
+    buf.extend_from_slice(&kind.to_le_bytes());
+    buf.extend_from_slice(&sequence.to_le_bytes());
+    put_note(buf, note);
+    buf.extend_from_slice(&at.to_le_bytes());
+    buf.extend_from_slice(&[0; 4]);
+}
+
+fn take_mark(reader: &mut Reader<'_>, len: u32) -> Option<Mark> {
+    let (number, epoch, kind, sequence) = (reader.u128()?, reader.u32()?, reader.u32()?, reader.u64()?);
+    let id = match kind {
+        KIND_SEQUENCE => PostId::Sequence(Stamp { producer: ProducerId(number), epoch, sequence }),
+        KIND_KEY if (epoch, sequence) == (0, 0) => PostId::Key(PostKey(number)),
+        _ => return None,
+    };
+    if len == BARE_STAMP_LEN {
+        return (kind == KIND_SEQUENCE).then_some(Mark { id, note: Note::default(), at: 0 });
+    }
+    let (note, at) = (take_note(reader)?, reader.u32()?);
     let _reserved = reader.u32()?;
-    Some(Stamp { producer, epoch, sequence: reader.u64()? })
+    Some(Mark { id, note, at })
+}
+
+pub(crate) fn put_note(buf: &mut Vec<u8>, note: &Note) {
+    buf.extend_from_slice(&note.digest.to_le_bytes());
+    buf.extend_from_slice(&note.accepted.to_le_bytes());
+    buf.extend_from_slice(&note.rejected.to_le_bytes());
+}
+
+pub(crate) fn take_note(reader: &mut Reader<'_>) -> Option<Note> {
+    Some(Note { digest: reader.u64()?, accepted: reader.u32()?, rejected: reader.u32()? })
 }
 
 fn take_bucket(reader: &mut Reader<'_>) -> Option<Bucket> {

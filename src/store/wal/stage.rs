@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use super::group;
+use super::marks::{Judged, Marks};
 use super::queue::{Answer, Appended, Request};
 use super::record::{Encoded, Record, Seal};
-use super::stamps::{Stamped, Stamps};
 use crate::bucket::Sealed;
 use crate::bucket::state::{Applied, ShardState};
 use crate::error::AppendError;
@@ -27,7 +27,7 @@ pub struct Staged {
     pub lsn: Lsn,
     /// Who waits for it.
     pub done: Done,
-    /// Who sent the same stamp again, and waits too.
+    /// Who sent the same again, and waits too.
     pub repeats: Vec<Answer<Appended>>,
 }
 
@@ -47,7 +47,7 @@ pub enum Done {
 pub struct Group {
     /// In the order of their LSNs.
     pub staged: Vec<Staged>,
-    stamps: Stamps,
+    marks: Marks,
     defined: HashMap<TableId, u32>,
     sequences: HashMap<TableId, u64>,
     sealing: HashSet<(TableId, Bucket)>,
@@ -80,18 +80,17 @@ impl Group {
                     let error = AppendError::Undefined(slice.table, slice.schema_version);
                     return drop(done.send(Err(error)));
                 }
-                let stamped = match (rows.stamp, rows.slices.first()) {
-                    (Some(stamp), Some(first)) => {
-                        let place = self.staged.len();
-                        self.stamps.judge(first.table, stamp, place, state.producers(), Instant::now())
+                let judged = match (rows.mark, rows.slices.first()) {
+                    (Some(mark), Some(first)) => {
+                        self.marks.judge(first.table, mark, self.staged.len(), state, Instant::now())
                     }
-                    _ => Stamped::New,
+                    _ => Judged::New,
                 };
-                match stamped {
-                    Stamped::New => self.add(Record::Slices(rows), encoded, Done::Appended(done)),
-                    Stamped::Durable(lsn) => drop(done.send(Ok(Appended { shard, lsn }))),
-                    Stamped::Staged(place) => self.staged[place].repeats.push(done),
-                    Stamped::Refused(error) => drop(done.send(Err(error))),
+                match judged {
+                    Judged::New => self.add(Record::Slices(rows), encoded, Done::Appended(done)),
+                    Judged::Durable(seen) => drop(done.send(Ok(seen.answer(shard)))),
+                    Judged::Staged(place) => self.staged[place].repeats.push(done),
+                    Judged::Refused(error) => drop(done.send(Err(error))),
                 }
             }
             Request::Define { define, encoded, done } => {
@@ -156,7 +155,7 @@ impl Done {
     /// Answers with what came of a durable, applied record. A caller that went away has its rows all the same.
     pub fn answer(self, shard: u32, lsn: Lsn, applied: Applied) {
         match (self, applied) {
-            (Self::Appended(done), _) => drop(done.send(Ok(Appended { shard, lsn }))),
+            (Self::Appended(done), _) => drop(done.send(Ok(Appended { shard, lsn, repeat_of: None }))),
             (Self::Sealed(done), Applied::Sealed(sealed)) => drop(done.send(Ok(Some(sealed)))),
             (Self::Sealed(done), Applied::Done) => drop(done.send(Ok(None))),
             (Self::Committed(done), _) => drop(done.send(Ok(()))),

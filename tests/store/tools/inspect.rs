@@ -4,7 +4,7 @@ use std::path::Path;
 
 use penstock_store::fs::MemoryFileSystem;
 use penstock_store::tools::{self, Inspection, RecordInfo};
-use penstock_store::{OpenError, ProducerId, Stamp};
+use penstock_store::{OpenError, PostId, ProducerId, Stamp};
 
 use super::{mixed, verify};
 use crate::kit::{DIR, append, bucket, contents, define, open_memory, shared, slice, table};
@@ -25,7 +25,7 @@ fn the_figures_are_those_of_what_was_written() {
     let before = contents(&fs);
     let found = inspect(&fs);
     assert!(contents(&fs) == before, "files were changed");
-    assert_eq!((found.starts, found.format_version, found.lanes.len(), found.shards.len()), (1, 2, 1, 1));
+    assert_eq!((found.starts, found.format_version, found.lanes.len(), found.shards.len()), (1, 3, 1, 1));
     let shard = &found.shards[0];
     assert_eq!((shard.manifest_file, shard.torn, shard.damaged, shard.producers), (1, false, 0, 0));
     assert_eq!(shard.segments.len(), 1);
@@ -72,13 +72,13 @@ fn records_come_in_order_from_the_start_of_the_retained_log() {
     let killed = fs.crash_process();
     drop(store);
     let found = records(&killed);
-    let short: Vec<_> = found.iter().map(|r| (r.lsn.0, r.kind, r.rows, r.stamp, r.in_doubt)).collect();
+    let short: Vec<_> = found.iter().map(|r| (r.lsn.0, r.kind, r.rows, r.id, r.in_doubt)).collect();
     let at = |group: u64| group * 4096 + 64;
     assert_eq!(
         short,
         [
             (at(0), "define", 0, None, false),
-            (at(1), "slices", 2, Some(stamp), false),
+            (at(1), "slices", 2, Some(PostId::Sequence(stamp)), false),
             (at(2), "slices", 1, None, false),
             (at(3), "slices", 1, None, false),
         ]

@@ -36,9 +36,9 @@ fn restored<'a>(limits: ProducerLimits, saved: impl IntoIterator<Item = &'a Prod
 #[test]
 fn a_repeat_gets_the_first_receipt() {
     let mut window = window(0..3);
-    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10)));
+    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10).into()));
     assert_eq!(window.insert(1, Lsn(99)), 0);
-    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10)));
+    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10).into()));
     assert_eq!(window.check(3), Verdict::New);
 }
 
@@ -49,17 +49,17 @@ fn a_late_arrival_is_not_a_repeat() {
         assert_eq!(window.check(sequence), Verdict::New);
     }
     assert_eq!(window.insert(4, Lsn(7)), 0);
-    assert_eq!(window.check(4), Verdict::Repeat(Lsn(7)));
+    assert_eq!(window.check(4), Verdict::Repeat(Lsn(7).into()));
     assert!(window.seen().map(|(sequence, _)| sequence).eq([2, 4, 5, 9]));
 }
 
 #[test]
 fn the_window_ends_where_it_says() {
     let mut window = window(0..WINDOW);
-    assert_eq!(window.check(0), Verdict::Repeat(Lsn(0)));
+    assert_eq!(window.check(0), Verdict::Repeat(Lsn(0).into()));
     assert_eq!(window.insert(WINDOW, Lsn(1)), 0);
     assert_eq!(window.check(0), Verdict::Unknown);
-    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10)));
+    assert_eq!(window.check(1), Verdict::Repeat(Lsn(10).into()));
     assert_eq!(window.seen().len() as u64, WINDOW);
 }
 
@@ -81,7 +81,7 @@ fn a_jump_costs_what_was_seen() {
     assert_eq!(window.seen().len(), 1);
     assert_eq!(window.check(floor - 1), Verdict::Unknown);
     assert_eq!(window.check(floor), Verdict::New);
-    assert_eq!(window.check(u64::MAX), Verdict::Repeat(Lsn(1)));
+    assert_eq!(window.check(u64::MAX), Verdict::Repeat(Lsn(1).into()));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn of_a_producer_that_was_forgotten_in_between_nothing_older_is_known() {
     assert_eq!(producers.record(TABLE, stamp(1, 0, at), Lsn(1), now), 0, "it is not known that anything is missing");
     for producers in [&producers, &restored(LIMITS, &saved(&producers))] {
         assert_eq!(producers.check(TABLE, stamp(1, 0, at - 1), now), Verdict::Unknown);
-        assert_eq!(producers.check(TABLE, stamp(1, 0, at), now), Verdict::Repeat(Lsn(1)));
+        assert_eq!(producers.check(TABLE, stamp(1, 0, at), now), Verdict::Repeat(Lsn(1).into()));
         assert_eq!(producers.check(TABLE, stamp(1, 0, at + 2), now), Verdict::New);
     }
     assert_eq!(producers.record(TABLE, stamp(1, 0, at + WINDOW + 1), Lsn(2), now), 1);
@@ -120,7 +120,7 @@ fn a_newer_epoch_replaces_an_older_one() {
     assert_eq!(producers.check(TABLE, stamp(1, 2, 0), now), Verdict::Fenced { newest: 3 });
     assert_eq!(producers.check(TABLE, stamp(1, 4, 0), now), Verdict::New);
     assert_eq!(producers.check(TABLE, stamp(1, 4, WINDOW), now), Verdict::Unknown);
-    assert_eq!(producers.check(TABLE, stamp(1, 3, 0), now), Verdict::Repeat(Lsn(1)), "asking changes nothing");
+    assert_eq!(producers.check(TABLE, stamp(1, 3, 0), now), Verdict::Repeat(Lsn(1).into()), "asking changes nothing");
 
     producers.record(TABLE, stamp(1, 4, 1), Lsn(2), now);
     assert_eq!(producers.check(TABLE, stamp(1, 3, 1), now), Verdict::Fenced { newest: 4 });
@@ -184,7 +184,7 @@ fn restoring_merges_replaces_or_ignores() {
         producer: ProducerId(1),
         epoch,
         floor: 0,
-        seen: seen.iter().map(|(sequence, lsn)| (*sequence, Lsn(*lsn))).collect(),
+        seen: seen.iter().map(|(sequence, lsn)| (*sequence, Lsn(*lsn).into())).collect(),
     };
     let cases = [
         (saved_as(2, &[(1, 30), (4, 40)]), saved_as(2, &[(0, 10), (1, 20), (4, 40)]), "merged, the first receipt kept"),
@@ -200,7 +200,7 @@ fn restoring_merges_replaces_or_ignores() {
     }
     let ahead = restored(LIMITS, [&saved_as(0, &[(0, 1), (5, 2)]), &saved_as(0, &[(WINDOW + 2, 3)])]);
     assert_eq!(ahead.check(TABLE, stamp(1, 0, 2), ahead.started), Verdict::Unknown);
-    assert_eq!(ahead.check(TABLE, stamp(1, 0, 5), ahead.started), Verdict::Repeat(Lsn(2)));
+    assert_eq!(ahead.check(TABLE, stamp(1, 0, 5), ahead.started), Verdict::Repeat(Lsn(2).into()));
 }
 
 #[test]
@@ -235,7 +235,7 @@ impl Naive {
             _ if !begins && u128::from(stamp.sequence) + u128::from(WINDOW) <= u128::from(self.highest()) => {
                 Verdict::Unknown
             }
-            Some(lsn) => Verdict::Repeat(*lsn),
+            Some(lsn) => Verdict::Repeat((*lsn).into()),
             None => Verdict::New,
         }
     }

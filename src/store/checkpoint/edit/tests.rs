@@ -39,7 +39,9 @@ fn counters() -> impl Strategy<Value = Counter> {
 fn windows() -> impl Strategy<Value = ProducerWindow> {
     (tables(), any::<u128>(), any::<(u32, u64)>(), vec(any::<(u64, u64)>(), 0..6)).prop_map(
         |(table, producer, (epoch, floor), seen)| {
-            let seen = seen.into_iter().map(|(sequence, lsn)| (sequence, Lsn(lsn))).collect();
+            let note = |digest: u64| Note { digest, accepted: digest as u32, rejected: (digest >> 32) as u32 };
+            let record = |lsn: u64| Seen { lsn: Lsn(lsn), note: note(lsn.rotate_left(7)) };
+            let seen = seen.into_iter().map(|(sequence, lsn)| (sequence, record(lsn))).collect();
             ProducerWindow { table, producer: ProducerId(producer), epoch, floor, seen }
         },
     )
@@ -51,16 +53,28 @@ fn lane_files() -> impl Strategy<Value = LaneFileRef> {
     })
 }
 
+fn keys() -> impl Strategy<Value = KeyFact> {
+    (tables(), any::<u128>(), any::<[u64; 2]>(), any::<[u32; 3]>()).prop_map(
+        |(table, key, [lsn, digest], [accepted, rejected, at])| KeyFact {
+            table,
+            key: PostKey(key),
+            record: Seen { lsn: Lsn(lsn), note: Note { digest, accepted, rejected } },
+            at,
+        },
+    )
+}
+
 fn edits() -> impl Strategy<Value = Edit> {
     let part = prop::sample::select(vec![Part::Delta, Part::SnapshotBegin, Part::SnapshotMore]);
     let lists = (vec(defines(), 0..4), vec(generations(), 0..4), vec(counters(), 0..4), vec(windows(), 0..4));
-    (any::<[u64; 4]>(), part, lists, vec(lane_files(), 0..4), vec(any::<u64>(), 0..4)).prop_map(
+    (any::<[u64; 4]>(), part, lists, vec(lane_files(), 0..4), vec(any::<u64>(), 0..4), vec(keys(), 0..4)).prop_map(
         |(
             [sequence, checkpoint, segment, next_lane_file],
             part,
             (defines, generations, counters, producers),
             added,
             dropped,
+            keys,
         )| Edit {
             sequence,
             part,
@@ -73,6 +87,7 @@ fn edits() -> impl Strategy<Value = Edit> {
             producers,
             added,
             dropped,
+            keys,
         },
     )
 }
@@ -113,13 +128,34 @@ proptest! {
 #[test]
 fn an_edit_that_says_nothing_is_as_short_as_can_be() {
     let edit = Edit { sequence: 1, ..Edit::default() };
-    assert_eq!(edit.encode().map(|bytes| bytes.len()), Ok(MIN_LEN));
+    let bytes = edit.encode().expect("should be encodable");
+    assert_eq!(bytes.len(), MIN_LEN + COUNT_LEN);
+    assert_eq!(Edit::decode(&bytes[..MIN_LEN]), None);
+}
+
+#[test]
+fn an_edit_of_format_0_is_read() {
+    let table = TableId(Uuid::from_u128(1));
+    let record = |lsn: u64| (lsn / 10, Seen::from(Lsn(lsn)));
+    let window =
+        ProducerWindow { table, producer: ProducerId(2), epoch: 3, floor: 0, seen: vec![record(40), record(50)] };
+    let edit = Edit { sequence: 1, producers: vec![window], dropped: vec![9], ..Edit::default() };
+    let mut bytes = edit.encode().expect("should be encodable");
+    // The count of the keys, and the notes of both records.
+    let first = MIN_LEN + COUNT_LEN + PRODUCER_LEN;
+    bytes.drain(first + SEEN_LEN + BARE_SEEN_LEN..first + 2 * SEEN_LEN);
+    bytes.drain(first + BARE_SEEN_LEN..first + SEEN_LEN);
+    bytes.drain(MIN_LEN..MIN_LEN + COUNT_LEN);
+    bytes[33] = 0;
+    assert_eq!(Edit::decode(&bytes), Some(edit));
+    bytes[33] = 2;
+    assert_eq!(Edit::decode(&bytes), None, "of a later build");
 }
 
 #[test]
 fn counts_beyond_the_bytes_are_refused() {
     let bytes = Edit::default().encode().expect("should be encodable");
-    for list in 0..6 {
+    for list in 0..7 {
         for count in [1_u32, 1 << 16, u32::MAX] {
             let mut bytes = bytes.clone();
             bytes[36 + 4 * list..40 + 4 * list].copy_from_slice(&count.to_le_bytes());

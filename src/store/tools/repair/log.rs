@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::bucket::extent::LaneFile;
-use crate::bucket::producer::ProducerLimits;
+use crate::bucket::state::MarkLimits;
 use crate::checkpoint::base;
 use crate::checkpoint::edits::EditLog;
 use crate::checkpoint::invariants::Image;
@@ -42,7 +42,7 @@ pub fn repair(site: &Site, lanes: &Lanes, manifest: &Manifest, shard: u32) -> Re
     let fs = &*site.fs;
     let shard_dir = segment::shard_dir(&site.dir, manifest.layout, shard);
     let writing = || OpenError::io(format!("writing the log of shard {shard} anew"));
-    let limits: ProducerLimits = tolerant::limits();
+    let limits: MarkLimits = tolerant::limits();
     let loaded = base::load(&site.fs, &shard_dir, shard, manifest.node, lanes, limits)?;
     let Some((mut edits, base)) = loaded else {
         return Err(OpenError::Layout { path: shard_dir, what: "the shard's manifest is missing".to_owned() });

@@ -25,18 +25,22 @@ fn slices() -> impl Strategy<Value = SliceInput> {
     })
 }
 
-fn stamps() -> impl Strategy<Value = Stamp> {
-    any::<(u128, u32, u64)>().prop_map(|(producer, epoch, sequence)| Stamp {
-        producer: ProducerId(producer),
-        epoch,
-        sequence,
+fn marks() -> impl Strategy<Value = Mark> {
+    let stamp = any::<(u128, u32, u64)>().prop_map(|(producer, epoch, sequence)| {
+        PostId::Sequence(Stamp { producer: ProducerId(producer), epoch, sequence })
+    });
+    let key = any::<u128>().prop_map(|key| PostId::Key(PostKey(key)));
+    (prop_oneof![stamp, key], any::<u64>(), any::<[u32; 3]>()).prop_map(|(id, digest, [accepted, rejected, at])| Mark {
+        id,
+        note: Note { digest, accepted, rejected },
+        at,
     })
 }
 
 fn rows() -> impl Strategy<Value = Rows> {
-    let stamped = (stamps(), tables(), vec(slices(), 1..6)).prop_map(|(stamp, table, mut slices)| {
+    let stamped = (marks(), tables(), vec(slices(), 1..6)).prop_map(|(stamp, table, mut slices)| {
         slices.iter_mut().for_each(|slice| slice.table = table);
-        Rows { stamp: Some(stamp), slices }
+        Rows { mark: Some(stamp), slices }
     });
     prop_oneof![vec(slices(), 1..6).prop_map(Rows::from), stamped]
 }
@@ -162,10 +166,15 @@ fn large_payloads_are_not_copied() {
 }
 
 const STAMP: Stamp = Stamp { producer: ProducerId(0x0102_0304), epoch: 5, sequence: 6 };
+const NOTE: Note = Note { digest: 7, accepted: 8, rejected: 9 };
 
-/// The frame's header and body of a stamped record of `slices` slices.
-fn stamped(slices: usize) -> (frame::Header, Vec<u8>) {
-    let rows = Rows { stamp: Some(STAMP), slices: vec![slice("x"); slices] };
+fn mark(id: PostId) -> Mark {
+    Mark { id, note: NOTE, at: 10 }
+}
+
+/// The frame's header and body of a record of `slices` slices with this mark.
+fn marked(id: PostId, slices: usize) -> (frame::Header, Vec<u8>) {
+    let rows = Rows { mark: Some(mark(id)), slices: vec![slice("x"); slices] };
     let bytes = written(&Record::Slices(rows), Lsn(0), 0);
     let header = frame::read_header(&bytes, Lsn(0), 0).expect("should be sound");
     let body = bytes[HEADER_LEN..header.len as usize].to_vec();
@@ -173,40 +182,66 @@ fn stamped(slices: usize) -> (frame::Header, Vec<u8>) {
 }
 
 #[test]
-fn a_stamp_lies_between_the_head_and_the_entries() {
+fn a_mark_lies_between_the_head_and_the_entries() {
     let bare = written(&Record::Slices(vec![slice("x")].into()), Lsn(0), 0);
     let entry = &bare[HEADER_LEN + SLICES_HEAD_LEN..][..SLICE_ENTRY_LEN];
-    let mut expected = vec![1, 0, 0, 0, 32, 0, 0, 0];
-    expected.extend_from_slice(&[4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    expected.extend_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
-    expected.extend_from_slice(entry);
-    expected.push(b'x');
-    let (header, body) = stamped(1);
-    assert_eq!(body, expected);
-    assert_eq!((header.version, header.dir_len as usize), (1, SLICES_HEAD_LEN + 32 + SLICE_ENTRY_LEN));
+    let expected = |epoch: u8, kind: u8, sequence: u8| {
+        let mut expected = vec![1, 0, 0, 0, 56, 0, 0, 0];
+        expected.extend_from_slice(&[4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[epoch, 0, 0, 0, kind, 0, 0, 0, sequence, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(entry);
+        expected.push(b'x');
+        expected
+    };
+    let (header, body) = marked(PostId::Sequence(STAMP), 1);
+    assert_eq!(body, expected(5, 0, 6));
+    assert_eq!((header.version, header.dir_len as usize), (1, SLICES_HEAD_LEN + 56 + SLICE_ENTRY_LEN));
+    assert_eq!(marked(PostId::Key(PostKey(0x0102_0304)), 1).1, expected(0, 1, 0));
 }
 
 #[test]
-fn a_stamp_of_another_length_is_not_guessed_at() {
-    let (header, body) = stamped(1);
+fn a_stamp_of_an_earlier_build_is_read() {
+    let (mut header, mut body) = marked(PostId::Sequence(STAMP), 1);
+    body[4..8].copy_from_slice(&32_u32.to_le_bytes());
+    body.drain(SLICES_HEAD_LEN + 32..SLICES_HEAD_LEN + 56);
+    header.dir_len -= 24;
+    let Some(Record::Slices(rows)) = Record::decode(&header, &body.clone().into()) else { panic!("should be rows") };
+    assert_eq!(rows.mark, Some(STAMP.into()));
+    assert_eq!(rows.slices, [slice("x")]);
+    // There were no keys then.
+    body[SLICES_HEAD_LEN + 20] = 1;
+    body[SLICES_HEAD_LEN + 16] = 0;
+    body[SLICES_HEAD_LEN + 24] = 0;
+    assert_eq!(Record::decode(&header, &body.into()), None);
+}
+
+#[test]
+fn a_mark_of_another_length_or_kind_is_not_guessed_at() {
+    let (header, body) = marked(PostId::Sequence(STAMP), 1);
     assert!(Record::decode(&header, &body.clone().into()).is_some());
-    for len in [0, 1, 31, 33, 64, 96, u32::MAX] {
+    for len in [0, 1, 31, 32, 33, 55, 57, 96, u32::MAX] {
         let mut body = body.clone();
         body[4..8].copy_from_slice(&len.to_le_bytes());
         assert_eq!(Record::decode(&header, &body.into()), None);
     }
+    for kind in [1, 2, u32::MAX] {
+        let mut body = body.clone();
+        body[SLICES_HEAD_LEN + 20..][..4].copy_from_slice(&kind.to_le_bytes());
+        assert_eq!(Record::decode(&header, &body.into()), None, "a key has no epoch");
+    }
 }
 
 #[test]
-fn a_stamp_is_for_one_table() {
+fn a_mark_is_for_one_table() {
     let other = SliceInput { table: TableId(Uuid::from_u128(8)), ..slice("x") };
     let slices = vec![slice("x"), slice("x"), other];
-    let refused = Record::Slices(Rows { stamp: Some(STAMP), slices: slices.clone() }).encode();
-    assert_eq!(refused.expect_err("should be refused"), EncodeError::StampedTables);
+    let refused = Record::Slices(Rows { mark: Some(STAMP.into()), slices: slices.clone() }).encode();
+    assert_eq!(refused.expect_err("should be refused"), EncodeError::MarkedTables);
     assert!(Record::Slices(slices.into()).encode().is_ok());
 
-    let (header, mut body) = stamped(2);
+    let (header, mut body) = marked(PostId::Sequence(STAMP), 2);
     assert!(Record::decode(&header, &body.clone().into()).is_some());
-    body[SLICES_HEAD_LEN + STAMP_LEN as usize + SLICE_ENTRY_LEN] ^= 1;
+    body[SLICES_HEAD_LEN + MARK_LEN as usize + SLICE_ENTRY_LEN] ^= 1;
     assert_eq!(Record::decode(&header, &body.into()), None);
 }
