@@ -137,13 +137,16 @@ fn check_rows(run: &Run, found: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether two values are one; 1 and 1.0 are.
-fn same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(a), Value::Number(b)) => a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64()),
+/// Whether a value that was found is the wanted one. Doubles are compared by their bits, and 1 may be wanted of one.
+fn same(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::String(text), Value::Number(wanted)) => {
+            let found = text.strip_prefix("float:").and_then(|text| text.parse::<f64>().ok());
+            found.zip(wanted.as_f64()).is_some_and(|(found, wanted)| found.to_bits() == wanted.to_bits())
+        }
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)))
+            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|wanted| same(value, wanted)))
         }
         (a, b) => a == b,
     }

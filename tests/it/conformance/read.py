@@ -1,7 +1,7 @@
 """Reads Delta tables with `deltalake`, which knows nothing of Penstock, and prints what is in them as JSON.
 
 Arguments: paths of tables. Rows are found by their column `n`. Values that JSON has no form for are told as text: timestamps in UTC,
-dates, decimals, binary as base64, and floats that are no numbers.
+dates, decimals, binary as base64, and floats, so that whoever reads this reads them to the last bit.
 """
 
 import base64
@@ -40,8 +40,8 @@ def shown(scalar):
     value = scalar.as_py()
     if t.is_floating(kind) and (math.isnan(value) or math.isinf(value)):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if t.is_floating(kind) and value == 0 and math.copysign(1, value) < 0:
-        return "-0.0"
+    if t.is_floating(kind):
+        return f"float:{value!r}"
     if t.is_decimal(kind):
         return format(value, "f")
     if t.is_date(kind):

@@ -172,7 +172,7 @@ fn check_fates(reply: &Reply, fates: &[Fate]) -> Result<(), String> {
 
 async fn check_columns(server: &Server, run: &Run, after: &[Column]) -> Result<(), String> {
     let table = server.table(&run.table()).await;
-    let columns = table["columns"].as_array().cloned().unwrap_or_default();
+    let columns = table["table"]["columns"].as_array().cloned().unwrap_or_default();
     let found: Vec<String> = columns
         .iter()
         .filter(|column| column["name"] != "n" && column["name"] != "_received_at")
