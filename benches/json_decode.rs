@@ -42,6 +42,7 @@ fn spec() -> TableSpec {
         sort: Vec::new(),
         history: Vec::new(),
         bloom: Vec::new(),
+        rules: penstock::schema::Rules::default(),
     }
 }
 

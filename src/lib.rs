@@ -18,7 +18,7 @@
 //! | [`catalog`] | tables and flush history in SQLite | schema, store's plain types |
 //! | [`admission`] | what may come in now | store's plain types |
 //! | [`lake`] | a Delta table: stores, data files, commits, snapshots | schema, store's plain types, failpoint |
-//! | [`ingest`] | bytes of a post to slices in the log, and the receipt | schema, catalog, admission, store |
+//! | [`ingest`] | bytes of a post to slices in the log, and the receipt | schema, catalog, admission, store, failpoint |
 //! | [`flush`] | seal policy, scheduler, encode, upload, commit order | store, schema, lake, failpoint |
 //! | [`query`] | SQL over flushed and unflushed rows | store, schema, lake |
 //! | [`config`] | every component's options in one file | the components' options |
@@ -28,7 +28,7 @@
 //! | [`telemetry`] | logging; the metrics' names and text | nothing |
 //! | [`failpoint`] | where tests have the process killed; nothing in a release build | nothing |
 //!
-//! Absent so far: schema evolution from rows, dead letters of single rows, OTLP, other SQL protocols,
+//! Absent so far: OTLP, other SQL protocols,
 //! tokens and TLS.
 
 pub mod admission;

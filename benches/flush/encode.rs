@@ -134,6 +134,7 @@ fn logs() -> TableSpec {
         sort: vec!["service".into(), "host".into()],
         history: vec![],
         bloom: vec![],
+        rules: penstock::schema::Rules::default(),
     }
 }
 

@@ -163,6 +163,7 @@ fn spec(number: usize) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: penstock::schema::Rules::default(),
     }
 }
 

@@ -30,11 +30,12 @@ pub use uploads::Upload;
 pub const FILE_NAME: &str = "catalog.db";
 
 /// Number, name and SQL of each migration. By hand and not by the crate's macro: that compiles SQLite a second time, for the compiler.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "catalog", include_str!("../../migrations/0001_catalog.sql")),
     (2, "schema causes", include_str!("../../migrations/0002_schema_causes.sql")),
     (3, "uploads", include_str!("../../migrations/0003_uploads.sql")),
     (4, "generations", include_str!("../../migrations/0004_generations.sql")),
+    (5, "schema actors", include_str!("../../migrations/0005_schema_actors.sql")),
 ];
 
 fn migrator() -> Migrator {
@@ -78,6 +79,8 @@ pub enum Cause {
     Declaration,
     /// It was inferred from the table's first rows.
     Rows,
+    /// The first rejected row of its namespace asked for it.
+    Letters,
     /// The log knew it, and the catalog did not.
     Log,
 }
@@ -87,8 +90,30 @@ impl Cause {
         match self {
             Self::Declaration => "declaration",
             Self::Rows => "rows",
+            Self::Letters => "letters",
             Self::Log => "log",
         }
+    }
+}
+
+/// What made a schema version, and who.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    pub cause: Cause,
+    /// An address; none if it was the server itself.
+    pub actor: Option<String>,
+}
+
+impl Cause {
+    /// With who caused it.
+    pub fn by(self, actor: impl std::fmt::Display) -> By {
+        By { cause: self, actor: Some(actor.to_string()) }
+    }
+}
+
+impl From<Cause> for By {
+    fn from(cause: Cause) -> Self {
+        Self { cause, actor: None }
     }
 }
 
@@ -98,8 +123,10 @@ pub struct SchemaVersion {
     pub version: u32,
     /// Columns that rows of it carry.
     pub columns: usize,
-    /// `declaration`, `rows` or `log`; none if it was not noted.
+    /// `declaration`, `rows`, `letters` or `log`; none if it was not noted.
     pub cause: Option<String>,
+    /// Who caused it: an address; none if it was the server itself, or was not noted.
+    pub actor: Option<String>,
     /// Microseconds since the epoch.
     pub created_at: i64,
 }
@@ -181,7 +208,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Exists`] if the name is taken.
-    pub async fn create_table(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
+    pub async fn create_table(&self, id: TableId, spec: &TableSpec, by: impl Into<By>) -> Result<(), Error> {
         let now = now_micros();
         let mut transaction = self.pool.begin().await?;
         sqlx::query("INSERT INTO namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
@@ -200,7 +227,7 @@ impl Catalog {
                 Some(d) if d.is_unique_violation() => Error::Exists(spec.name.clone()),
                 _ => Error::Database(e),
             })?;
-        put_versions(&mut transaction, id, spec, cause).await?;
+        put_versions(&mut transaction, id, spec, &by.into()).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -209,14 +236,14 @@ impl Catalog {
     ///
     /// # Errors
     /// A database error, also if the table is not there.
-    pub async fn put_definition(&self, id: TableId, spec: &TableSpec, cause: Cause) -> Result<(), Error> {
+    pub async fn put_definition(&self, id: TableId, spec: &TableSpec, by: impl Into<By>) -> Result<(), Error> {
         let mut transaction = self.pool.begin().await?;
         sqlx::query("DELETE FROM schema_versions WHERE table_id = $1 AND version > $2")
             .bind(id.to_string())
             .bind(i64::from(spec.schema_version))
             .execute(&mut *transaction)
             .await?;
-        put_versions(&mut transaction, id, spec, cause).await?;
+        put_versions(&mut transaction, id, spec, &by.into()).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -226,7 +253,7 @@ impl Catalog {
     /// As for [`tables`](Self::tables).
     pub async fn schema_versions(&self, id: TableId) -> Result<Vec<SchemaVersion>, Error> {
         let rows = sqlx::query(
-            "SELECT table_id, spec, cause, created_at FROM schema_versions WHERE table_id = $1 ORDER BY version",
+            "SELECT table_id, spec, cause, created_at, actor FROM schema_versions WHERE table_id = $1 ORDER BY version",
         )
         .bind(id.to_string())
         .fetch_all(&self.pool)
@@ -234,7 +261,13 @@ impl Catalog {
         let version = |row: &SqliteRow| {
             let (_, spec) = table(row)?;
             let (version, columns) = (spec.schema_version, spec.columns.len());
-            Ok(SchemaVersion { version, columns, cause: row.try_get(2)?, created_at: row.try_get(3)? })
+            Ok(SchemaVersion {
+                version,
+                columns,
+                cause: row.try_get(2)?,
+                actor: row.try_get(4)?,
+                created_at: row.try_get(3)?,
+            })
         };
         rows.iter().map(version).collect()
     }
@@ -274,20 +307,21 @@ async fn put_versions(
     transaction: &mut SqliteTransaction<'_>,
     id: TableId,
     spec: &TableSpec,
-    cause: Cause,
+    by: &By,
 ) -> Result<(), Error> {
     for version in 1..=spec.schema_version {
         let Some(spec) = spec.at(version) else { continue };
         let text = serde_json::to_string(&spec).map_err(|e| Error::Definition(e.to_string()))?;
         sqlx::query(
-            "INSERT INTO schema_versions (table_id, version, spec, created_at, cause) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO schema_versions (table_id, version, spec, created_at, cause, actor) VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (table_id, version) DO UPDATE SET spec = excluded.spec",
         )
         .bind(id.to_string())
         .bind(i64::from(version))
         .bind(text)
         .bind(now_micros())
-        .bind(cause.text())
+        .bind(by.cause.text())
+        .bind(by.actor.as_deref())
         .execute(&mut **transaction)
         .await?;
     }

@@ -13,6 +13,7 @@ pub(super) fn spec(name: &str) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! - [`serve`]: runs the server in this process;
 //! - `client`: the HTTP API as typed calls, with errors a person can act on;
 //! - `starting`: how far its start is;
-//! - `sql`, `tables`, `status`, `flush`, `checkpoint`, `receipt`, `tune`: one call each, shown for people or for programs;
+//! - `sql`, `tables`, `letters`, `status`, `flush`, `checkpoint`, `receipt`, `tune`: one call each, shown for people or for programs;
 //! - `reshape`: another number of logs or lanes, of a server that is stopped;
 //! - `child`: a server of our own for the length of a command (`demo`, `bench`);
 //! - `demo`: this machine's telemetry through the whole product, with counts that must agree;
@@ -29,6 +29,7 @@ mod doctor;
 mod error;
 mod flush;
 mod latency;
+mod letters;
 mod receipt;
 mod reshape;
 pub mod serve;
@@ -85,6 +86,10 @@ pub enum Command {
     ///
     /// Each table is one Delta table, with a schema, an event time and a sort order.
     Tables(tables::TablesArgs),
+    /// List, show or replay rows that their tables could not hold
+    ///
+    /// Rejected rows are kept as they were sent, with the reason. Once the table can hold them, a replay appends them.
+    DeadLetters(letters::LettersArgs),
     /// Show how a server is doing
     ///
     /// Shows whether a server is ready, what its log holds, and for each table how much is acknowledged but not in
@@ -192,6 +197,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => return serve::run(args),
         Command::Sql(args) => sql::run(&args),
         Command::Tables(args) => block_on(tables::run(&args)),
+        Command::DeadLetters(args) => block_on(letters::run(&args)),
         Command::Status(args) => block_on(status::run(&args)),
         Command::Flush(args) => block_on(flush::run(&args)),
         Command::Receipt(args) => block_on(receipt::run(&args)),

@@ -104,7 +104,7 @@ pub(super) fn render(status: &Status) -> String {
     for table in &status.tables {
         if table.dead_generations > 0 {
             text.push_str(&format!(
-                "\n{}: {} rows could not be written and are in its namespace's dead_letters table as they came\n",
+                "\n{}: {} rows could not be written and are in its namespace's dead_generations table as they came\n",
                 show::plain(&table.table),
                 show::count(table.dead_rows)
             ));

@@ -24,6 +24,9 @@ impl Engine {
         let mut scrape = Scrape::default();
         node(&mut scrape, &status);
         decisions(&mut scrape, &self.admission);
+        for (reason, count) in self.ingest.rejected_rows() {
+            scrape.add(names::REJECTED, &[reason], count);
+        }
         for status in self.store.status() {
             shard(&mut scrape, &status);
         }

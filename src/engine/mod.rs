@@ -11,6 +11,7 @@
 //! - `pressure`: measures for admission, and checkpoints early where it asks for it;
 //! - [`tuning`]: settings that change while it runs; [`explain`]: which of them would help now, from what is `measure`d;
 //! - `replay_rate`: what is known of how fast a log is replayed;
+//! - [`letters`]: dead letters, listed and replayed;
 //! - [`status`]: one snapshot of their figures, as types of the HTTP API; `metrics`: the same for Prometheus;
 //! - [`doctor`]: a lake examined without an engine.
 
@@ -18,6 +19,7 @@ pub mod doctor;
 pub mod explain;
 mod history;
 mod journal;
+pub mod letters;
 mod measure;
 mod metrics;
 mod pressure;
@@ -100,6 +102,8 @@ pub struct Engine {
     waiting: receipts::Waiting,
     proving: JoinHandle<()>,
     sql: Sql,
+    /// Held while dead letters are replayed.
+    replaying: tokio::sync::Mutex<()>,
     started: Instant,
 }
 
@@ -190,6 +194,7 @@ impl Engine {
             waiting,
             proving,
             sql,
+            replaying: tokio::sync::Mutex::new(()),
             started,
         });
         measure::watch(&engine);

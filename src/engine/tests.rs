@@ -21,6 +21,7 @@ async fn post(engine: &Engine, rows: &str) {
         time_unit: None,
         on_error: crate::ingest::OnError::Accept,
         id: None,
+        sender: std::net::Ipv4Addr::LOCALHOST.into(),
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
     let lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");

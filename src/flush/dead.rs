@@ -3,8 +3,11 @@
 //!
 //! - Only where the rows are at fault, the same way several times in a row ([`Strikes`]). A store that fails, and a table that refuses,
 //!   stall; they never lead here.
-//! - The dead-letter table of a namespace is `<namespace>.dead_letters`, one row a slice. Its id is derived from the namespace, so that
-//!   all nodes that write to a lake agree on it. It is Delta only: rows do not pass through the log, whose disk may be what is short.
+//! - They go to `<namespace>.dead_generations`, one row a slice. It is not the table of rejected rows (`schema::letters`): those are rows
+//!   of the log like others, read by people and replayed; these are bytes that nobody can read yet, and they are on their way out of the
+//!   log. One table for both would have two ways in, with a commit order of its own each, and half of its columns null in every row.
+//! - Its id is derived from the namespace, so that all nodes that write to a lake agree on it. It is Delta only: rows do not pass through
+//!   the log, whose disk may be what is short.
 //! - Exactly once under the key (table, incarnation, sequence): its commits count under a writer of their own for each table
 //!   ([`writer`]), with the generation's own sequence as the version. A table's dead generations go in seal order, so that version grows.
 //! - Then a commit without files moves the table's own transaction past the generation. A crash between the two repeats both; the first
@@ -24,6 +27,7 @@ use uuid::Uuid;
 use super::{Context, job};
 use crate::lake::{Commit, DataFiles, Kind, LakeTable, Uploading};
 use crate::schema::arrow::{UTC, arrow_schema, with_partition};
+use crate::schema::letters::derived_id;
 use crate::schema::registry::Table;
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec};
 
@@ -31,7 +35,7 @@ use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec};
 mod tests;
 
 /// The table's name in its namespace.
-pub const TABLE_NAME: &str = "dead_letters";
+pub const TABLE_NAME: &str = "dead_generations";
 
 const EVENT_TIME: &str = "failed_at";
 const DAY: i64 = 86_400_000_000;
@@ -84,23 +88,14 @@ impl Strikes {
     }
 }
 
-/// The dead-letter table of a table's namespace.
+/// The table of dead generations of a table's namespace.
 fn table_name(of: &TableName) -> TableName {
     TableName::new(of.namespace(), TABLE_NAME).expect("should be a name: the namespace is that of one")
 }
 
-/// The id of a namespace's dead-letter table: the same on every node. (FNV-1a, 128 bits; to be unlike a random id is enough.)
+/// The id of a namespace's table: the same on every node.
 pub fn table_id(namespace: &str) -> TableId {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    let bytes = b"penstock dead letters\0".iter().copied().chain(namespace.bytes());
-    let hash = bytes.fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME));
-    TableId(
-        uuid::Builder::from_u128(hash)
-            .with_variant(uuid::Variant::RFC4122)
-            .with_version(uuid::Version::Custom)
-            .into_uuid(),
-    )
+    derived_id("penstock dead letters", namespace)
 }
 
 /// The writer under whose name a node's dead generations of one table count in the dead-letter table.
@@ -135,6 +130,7 @@ fn spec(name: TableName) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::any_time(),
     }
 }
 

@@ -123,6 +123,7 @@ impl Kit {
             sort: vec![],
             history: vec![],
             bloom: vec![],
+            rules: crate::schema::Rules::default(),
         };
         self.define(spec).await
     }

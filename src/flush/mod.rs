@@ -102,7 +102,7 @@ pub struct Options {
     #[serde(with = "humantime_serde")]
     pub orphan_age: Duration,
     /// After so many failures of one kind in a row for which its own rows are at fault, a generation goes to the namespace's
-    /// `dead_letters` table as it is, and its table moves on. 0: never, the table waits. Default 5.
+    /// `dead_generations` table as it is, and its table moves on. 0: never, the table waits. Default 5.
     pub dead_letter_after: u32,
     /// How long it is remembered which Delta version has the rows of a receipt. Default 7days.
     #[serde(with = "humantime_serde")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN, SpecError};
+use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN, Rules, RulesPatch, SpecError};
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, TimeUnit};
 
 /// What `PUT /v1/tables/{table}` takes.
@@ -31,6 +31,9 @@ pub struct Declaration {
     /// Columns of ids for which the data files carry a Bloom filter.
     #[serde(default)]
     pub bloom: Vec<String>,
+    /// What the table takes. What is not said is as it was, and the default of a new table.
+    #[serde(default)]
+    pub rules: RulesPatch,
 }
 
 fn partitioned_by_default() -> bool {
@@ -40,11 +43,11 @@ fn partitioned_by_default() -> bool {
 const EVENT_TIME_NAMES: [&str; 3] = ["timestamp", "time", "ts"];
 
 impl Declaration {
-    /// The table's definition, checked.
+    /// The table's definition, checked. `rules` are those of the table if it is there.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn into_spec(self, name: TableName) -> Result<TableSpec, SpecError> {
+    pub fn into_spec(self, name: TableName, rules: Option<Rules>) -> Result<TableSpec, SpecError> {
         let mut columns = self.columns;
         let event_time = match self.event_time.or_else(|| implied_event_time(&columns)) {
             Some(name) => EventTime::Column { name, unit: self.event_time_unit },
@@ -75,6 +78,7 @@ impl Declaration {
             sort: self.sort,
             history: Vec::new(),
             bloom: self.bloom,
+            rules: self.rules.onto(rules.unwrap_or_default()),
         };
         spec.validate()?;
         Ok(spec)

@@ -66,13 +66,54 @@ pub fn decode_in(
         return Err(Reject::body_too_large(limits.decoded_bytes()));
     }
     let mut rejected = Rejected::default();
-    let batch = match format {
-        Format::ArrowStream => arrow::decode(spec, body, now_micros, limits, &mut rejected, &*room)?,
+    let batch = rows(spec, format, body, now_micros, limits, &mut rejected, room)?;
+    Ok(timed(spec, batch, rejected))
+}
+
+/// As [`decode`], and leaves the rejected rows also where there were too many of them.
+pub(super) fn decode_telling(
+    spec: &TableSpec,
+    format: Format,
+    body: &Bytes,
+    now_micros: i64,
+    limits: &Limits,
+    room: Arc<dyn Room>,
+) -> (Rejected, Result<Decoded, Reject>) {
+    let mut rejected = Rejected::default();
+    if body.len() > limits.decoded_bytes() {
+        return (rejected, Err(Reject::body_too_large(limits.decoded_bytes())));
+    }
+    let batch = rows(spec, format, body, now_micros, limits, &mut rejected, room);
+    let decoded = batch.map(|batch| timed(spec, batch, Rejected::default()));
+    (rejected, decoded)
+}
+
+fn rows(
+    spec: &TableSpec,
+    format: Format,
+    body: &Bytes,
+    now_micros: i64,
+    limits: &Limits,
+    rejected: &mut Rejected,
+    room: Arc<dyn Room>,
+) -> Result<RecordBatch, Reject> {
+    match format {
+        Format::ArrowStream => arrow::decode(spec, body, now_micros, limits, rejected, &*room),
         Format::Ndjson | Format::Json => {
-            json::decode(spec, Body::new(format, body)?, now_micros, limits, &mut rejected, room)?
+            json::decode(spec, Body::new(format, body)?, now_micros, limits, rejected, room)
         }
-    };
+    }
+}
+
+/// Decodes one JSON row that stands by itself, also over several lines.
+pub fn decode_one(spec: &TableSpec, row: &Bytes, now_micros: i64, limits: &Limits) -> Result<Decoded, Reject> {
+    let mut rejected = Rejected::default();
+    let batch = json::decode(spec, Body::one(row), now_micros, limits, &mut rejected, Arc::new(Boundless))?;
+    Ok(timed(spec, batch, rejected))
+}
+
+fn timed(spec: &TableSpec, batch: RecordBatch, rejected: Rejected) -> Decoded {
     let column = spec.column_index(spec.event_time.column()).expect("a table should have its event-time column");
     let times = batch.column(column).as_primitive::<TimestampMicrosecondType>().values().to_vec();
-    Ok(Decoded { batch, times, rejected })
+    Decoded { batch, times, rejected }
 }

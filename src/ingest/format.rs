@@ -12,6 +12,15 @@ pub enum Format {
 }
 
 impl Format {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ndjson => "ndjson",
+            Self::Json => "json",
+            Self::ArrowStream => "arrow",
+        }
+    }
+
     /// The format of a `Content-Type` header, whatever its parameters; none where it is not one of ours.
     pub fn from_content_type(header: &str) -> Option<Self> {
         let media = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -6,8 +6,8 @@ use super::json::{Body, RowShapes};
 use super::reject::{Reject, RejectKind};
 use super::rejected::Rejected;
 use super::{Format, Limits, arrow, names};
-use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, RECEIPT_COLUMN, check_column_name};
-use crate::schema::{ColumnSpec, ColumnType, EventTime, TableName, TableSpec, TimeUnit, remainder};
+use crate::schema::spec::{DEFAULT_BUCKET_SECONDS, MAX_COLUMNS, OVERFLOW_COLUMN, RECEIPT_COLUMN, check_column_name};
+use crate::schema::{ColumnSpec, ColumnType, EventTime, Rules, TableName, TableSpec, TimeUnit, remainder};
 
 /// Columns that are taken for the event time; the first of these names that exists.
 pub(super) const EVENT_TIME_NAMES: &[&str] = &["timestamp", "time", "ts"];
@@ -26,7 +26,7 @@ pub fn infer(
     if body.len() > limits.decoded_bytes() {
         return Err(Reject::body_too_large(limits.decoded_bytes()));
     }
-    let Inferred { event, columns: mut found, nanos } = match format {
+    let Inferred { event, columns: mut found, nanos, overflows } = match format {
         Format::ArrowStream => arrow::columns(body, time_unit, limits)?,
         Format::Ndjson | Format::Json => json_columns(format, body, time_unit, limits)?,
     };
@@ -36,8 +36,15 @@ pub fn infer(
     }
     let mut columns = names::usable(found, check_column_name);
     add_remainders(&mut columns, &nanos);
-    if columns.len() > limits.max_columns {
-        return Err(Reject::too_many_columns(limits.max_columns));
+    let most = limits.max_columns.min(MAX_COLUMNS) - usize::from(event.is_none());
+    if overflows || columns.len() > most {
+        let mut left = most.saturating_sub(1);
+        columns.retain(|column| {
+            let kept = event == Some(&column.name) || left > usize::from(event.is_some());
+            left -= usize::from(kept && event != Some(&column.name));
+            kept
+        });
+        columns.push(ColumnSpec { name: OVERFLOW_COLUMN.to_owned(), kind: ColumnType::overflow(), nullable: true });
     }
     define(name, event, columns, time_unit)
 }
@@ -77,6 +84,8 @@ pub(super) struct Inferred {
     pub columns: Vec<(ColumnSpec, u64)>,
     /// Times that have nanoseconds.
     pub nanos: Vec<String>,
+    /// Whether there are keys beyond those.
+    pub overflows: bool,
 }
 
 fn json_columns(
@@ -97,7 +106,7 @@ fn json_columns(
         shapes.check_event_time(name)?;
     }
     let nanos = event.filter(|name| shapes.has_nanos(name)).map(str::to_owned).into_iter().collect();
-    Ok(Inferred { event, columns: shapes.columns.column_specs(), nanos })
+    Ok(Inferred { event, columns: shapes.columns.column_specs(), nanos, overflows: shapes.overflows })
 }
 
 fn define(
@@ -124,6 +133,7 @@ fn define(
         sort: Vec::new(),
         history: Vec::new(),
         bloom: Vec::new(),
+        rules: Rules::from_rows(),
     };
     spec.validate().map_err(|e| {
         let help = "rename the columns, or declare the table and send rows that fit it";

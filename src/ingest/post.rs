@@ -2,30 +2,32 @@
 //!
 //! A lease of the caller's covers the bytes; it grows when a compressed body turns out larger. The answer comes after the sync.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
 use bytes::Bytes;
 use penstock_store::{AppendError, Appended, Define, Note, PostId, SliceInput, Store, TableId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::decode::expected_bytes;
-use super::room::{Leased, Room, none_left};
-use super::{
-    ContentEncoding, Format, Limits, OnError, Receipt, Reject, Rejected, decode_in, decompress_in, infer, repeat,
-    slices,
-};
-use crate::admission::{Backlog, Lease, POST_OVERHEAD, Refusal};
-use crate::catalog::{self, Catalog, Cause};
+use super::cut::{Attempt, Cut, Terms, attempt};
+use super::letters::Envelope;
+use super::letters::quota::Quota;
+use super::rejected::Tally;
+use super::room::Leased;
+use super::{ContentEncoding, Format, Limits, OnError, Receipt, Reject, Rejected, decompress_in, infer, repeat};
+use crate::admission::{Backlog, Lease, Refusal};
+use crate::catalog::{self, By, Catalog, Cause};
+use crate::failpoint;
+use crate::schema::letters;
 use crate::schema::registry::{Registry, Table};
 use crate::schema::spec::SpecError;
 use crate::schema::versions::Change;
 use crate::schema::{TableName, TableSpec, TimeUnit};
 
-/// What a post takes at its peak beside its body, in times of what its columns hold: they grow by doubling, and are written out twice.
-const PEAK: usize = 3;
+/// How often one post may find that its table has to change.
+const MAX_EVOLUTIONS: usize = 8;
 
 /// Bodies above this are decoded off the async threads, bytes.
 const DECODE_INLINE_MAX: usize = 128 << 10;
@@ -48,6 +50,8 @@ pub struct Options {
     pub max_rejected_rows: usize,
     /// Most bytes of such rows, by the same rule. Default 8 MiB.
     pub max_rejected_bytes: bytesize::ByteSize,
+    /// Bytes of rejected rows that one sender may leave in a minute; a post with more is refused whole for a while. Default 32 MiB.
+    pub rejected_per_minute: bytesize::ByteSize,
 }
 
 impl Default for Options {
@@ -60,12 +64,13 @@ impl Default for Options {
             max_columns: crate::schema::spec::MAX_COLUMNS,
             max_rejected_rows: 10_000,
             max_rejected_bytes: bytesize::ByteSize::mib(8),
+            rejected_per_minute: bytesize::ByteSize::mib(32),
         }
     }
 }
 
 impl Options {
-    fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Limits {
         Limits {
             max_decoded_bytes: usize::try_from(self.max_decoded.as_u64()).unwrap_or(usize::MAX),
             max_rows: self.max_rows,
@@ -89,6 +94,8 @@ pub struct Post {
     pub on_error: OnError,
     /// By what a repeat of it is known; none: it is taken as often as it comes.
     pub id: Option<PostId>,
+    /// Who sends, for the dead letters.
+    pub sender: IpAddr,
     pub body: Bytes,
 }
 
@@ -115,7 +122,20 @@ pub enum PostError {
     Reject(#[from] Reject),
     /// No row was taken, because of these: all of them are bad, or the sender wants all or none.
     #[error("{}", none_taken(.rejected, *.good))]
-    NoneTaken { rejected: Rejected, good: u64 },
+    NoneTaken {
+        rejected: Rejected,
+        good: u64,
+        /// Whether the rows are in the dead-letter table: they are, unless the sender asked for all or none.
+        kept: bool,
+    },
+    #[error(
+        "{sender} has sent more bad rows than are kept for a sender in a minute; nothing of this post was taken; the first: {first}"
+    )]
+    TooManyLetters { sender: String, first: String, retry_after: Duration },
+    #[error(
+        "table {0} holds the rows that other tables reject; it is filled by the server, and takes no posts and no declarations"
+    )]
+    Reserved(TableName),
     #[error("table {0} does not exist, and this server does not create tables from posts")]
     UnknownTable(TableName),
     #[error(transparent)]
@@ -140,6 +160,8 @@ fn none_taken(rejected: &Rejected, good: u64) -> String {
 /// Why a table was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
+    #[error("table {0} holds the rows that other tables reject, and is made by the server")]
+    Reserved(TableName),
     /// It is there and cannot become what was declared; the reasons say what to do.
     #[error("table {table} exists with another definition: {}", .reasons.join("; "))]
     Differs { table: TableName, reasons: Vec<String> },
@@ -167,18 +189,27 @@ pub enum Declared {
 /// Takes posts and declarations.
 #[derive(Debug)]
 pub struct Ingest {
-    store: Arc<Store>,
-    registry: Arc<Registry>,
+    pub(super) store: Arc<Store>,
+    pub(super) registry: Arc<Registry>,
     catalog: Catalog,
     options: Options,
     /// Held while a table is made or gets columns, so that two first posts make one table, and no two changes one version.
     defining: tokio::sync::Mutex<()>,
+    quota: Quota,
+    tally: Tally,
 }
 
 impl Ingest {
     /// Takes rows for these tables.
     pub fn new(store: Arc<Store>, registry: Arc<Registry>, catalog: Catalog, options: Options) -> Self {
-        Self { store, registry, catalog, options, defining: tokio::sync::Mutex::new(()) }
+        let quota = Quota::new(options.rejected_per_minute.as_u64());
+        let (defining, tally) = (tokio::sync::Mutex::new(()), Tally::default());
+        Self { store, registry, catalog, options, defining, quota, tally }
+    }
+
+    /// Rows that were rejected since the start, by the code of the reason.
+    pub fn rejected_rows(&self) -> Vec<(&'static str, u64)> {
+        self.tally.counts()
     }
 
     /// The settings in force.
@@ -192,7 +223,10 @@ impl Ingest {
     /// # Errors
     /// [`PostError`]. After a failure of the log the rows may or may not be in the table; what has an id may be sent again then.
     pub async fn post(&self, post: Post, lease: Lease) -> Result<Accepted, PostError> {
-        let Post { table, format, encoding, time_unit, on_error, id, body } = post;
+        let Post { table, format, encoding, time_unit, on_error, id, sender, body } = post;
+        if table.name() == letters::TABLE_NAME {
+            return Err(PostError::Reserved(table));
+        }
         let (limits, room) = (self.options.limits(), Leased::new(lease));
         let max = limits.max_decoded_bytes;
         let body = if encoding == ContentEncoding::Identity {
@@ -217,23 +251,27 @@ impl Ingest {
                 return Ok(self.accepted(table.id, first, 0, Rejected::default()));
             }
         }
-        let (table, created) = self.table_for(&table, format, &body, (time_unit, on_error), &room).await?;
-        let now = now_micros();
-        let (decoding, taken) = (Arc::clone(&table), Arc::clone(&room));
-        let cut = off_thread(body.len(), move || cut(&decoding, format, body, now, &limits, &taken)).await??;
+        let terms = Terms { format, on_error, now: now_micros(), limits };
+        let (table, created) = self.table_for(&table, &body, time_unit, terms, sender, &room).await?;
+        let (table, cut) = self.cut(table, body, terms, sender, &room).await?;
+        self.tally.add(&cut.rejected);
         let Cut { slices, rows, rejected } = cut.or_none(on_error)?;
+        let letters = self.letters(&table, &terms, sender, &rejected, id).await?;
         // The log keeps the rows in another form, which may be the larger one.
         let of_slice = |slice: &SliceInput| slice.payload.len() as u64 + penstock_store::SLICE_OVERHEAD;
         // In this order: what it took to make them is not asked for twice.
         room.settle(0);
-        room.hold(slices.iter().map(of_slice).sum(), self.backlog())?;
+        room.hold(slices.iter().chain(&letters).map(of_slice).sum(), self.backlog())?;
         note.accepted = u32::try_from(rows).unwrap_or(u32::MAX);
         note.rejected = u32::try_from(rejected.len()).unwrap_or(u32::MAX);
-        let pending = match id {
-            Some(id) => self.store.append_once(id, note, slices)?,
-            None => self.store.append(slices)?,
-        };
-        let accepted = self.accepted(table.id, pending.wait().await?, rows, rejected);
+        if slices.is_empty() {
+            if !letters.is_empty() {
+                self.store.append(letters)?.wait().await?;
+            }
+            return Err(PostError::NoneTaken { rejected, good: 0, kept: true });
+        }
+        let record = self.append(id.map(|id| (id, note)), letters, slices).await?;
+        let accepted = self.accepted(table.id, record, rows, rejected);
         let created = (created && !accepted.repeated).then(|| table.spec.clone());
         Ok(Accepted { created, ..accepted })
     }
@@ -257,12 +295,126 @@ impl Ingest {
         Backlog { unflushed: self.store.held_bytes(), replay: self.store.replay_weight() }
     }
 
+    /// The rows that the table can hold; before that it evolves, if it does and they ask for it.
+    async fn cut(
+        &self,
+        mut table: Arc<Table>,
+        mut body: Bytes,
+        terms: Terms,
+        sender: IpAddr,
+        room: &Arc<Leased>,
+    ) -> Result<(Arc<Table>, Cut), PostError> {
+        let mut tries = 0;
+        loop {
+            let (trying, room) = (Arc::clone(&table), Arc::clone(room));
+            // Others change the table at the same time; a post that is overtaken again and again takes it as it is.
+            let may_evolve = tries < MAX_EVOLUTIONS;
+            let size = body.len();
+            match off_thread(size, move || attempt(&trying, body, &terms, may_evolve, &room)).await?? {
+                Attempt::Done(cut) => return Ok((table, cut)),
+                Attempt::Evolve { next, body: again } => {
+                    table = self.evolve(&table, &next, sender).await?;
+                    body = again;
+                }
+            }
+            tries += 1;
+        }
+    }
+
+    /// Takes a table to what rows ask of it, unless it has changed since they were looked at. Returns it as it is then.
+    async fn evolve(&self, table: &Table, wanted: &TableSpec, sender: IpAddr) -> Result<Arc<Table>, PostError> {
+        let _guard = self.defining.lock().await;
+        let current = self.registry.by_id(table.id).ok_or_else(|| PostError::UnknownTable(table.spec.name.clone()))?;
+        if current.spec.schema_version != table.spec.schema_version {
+            return Ok(current);
+        }
+        match current.spec.change_to(wanted) {
+            Change::Next(next) => Ok(self.extend(table.id, *next, Cause::Rows.by(sender)).await?),
+            Change::None | Change::Refused(_) => Ok(current),
+        }
+    }
+
+    /// The rejected rows as slices of the dead-letter table.
+    async fn letters(
+        &self,
+        table: &Table,
+        terms: &Terms,
+        sender: IpAddr,
+        rejected: &Rejected,
+        id: Option<PostId>,
+    ) -> Result<Vec<SliceInput>, PostError> {
+        let rows = rejected.letters();
+        let Some(first) = rows.first() else { return Ok(Vec::new()) };
+        let sender = sender.to_string();
+        let bytes: usize = rows.iter().map(|row| row.original.len()).sum();
+        if let Err(retry_after) = self.quota.take(&sender, bytes as u64, Instant::now()) {
+            let first = first.reason.message.clone();
+            return Err(PostError::TooManyLetters { sender, first, retry_after });
+        }
+        let letters = self.letter_table(table.spec.name.namespace()).await?;
+        let (post, node) = (post_name(table, id), self.store.node());
+        let Terms { format, now, .. } = *terms;
+        let envelope = Envelope { post, table: &table.spec.name, format, sender: &sender, node, now };
+        Ok(envelope.seal(&letters, &rows)?)
+    }
+
+    /// The dead-letter table of a namespace, made when it is first needed.
+    async fn letter_table(&self, namespace: &str) -> Result<Arc<Table>, PostError> {
+        let spec = letters::spec(namespace);
+        let known = |table: Arc<Table>| {
+            // Made by an older build, or by hand.
+            let fits = table.spec.columns == spec.columns;
+            let reasons = vec!["its columns are not those of dead letters; rename it".to_owned()];
+            let differs = CreateError::Differs { table: table.spec.name.clone(), reasons };
+            if fits { Ok(table) } else { Err(PostError::Create(differs)) }
+        };
+        if let Some(table) = self.registry.by_name(&spec.name) {
+            return known(table);
+        }
+        let _guard = self.defining.lock().await;
+        if let Some(table) = self.registry.by_name(&spec.name) {
+            return known(table);
+        }
+        known(self.create(letters::table_id(namespace), spec.clone(), Cause::Letters.into()).await?)
+    }
+
+    /// Appends rows, and letters with them or before them.
+    async fn append(
+        &self,
+        once: Option<(PostId, Note)>,
+        letters: Vec<SliceInput>,
+        rows: Vec<SliceInput>,
+    ) -> Result<Appended, PostError> {
+        let shard = |slices: &[SliceInput]| slices.first().map(|slice| self.store.shard_of(slice.table));
+        let append = |rows| match once {
+            Some((id, note)) => self.store.append_once(id, note, rows),
+            None => self.store.append(rows),
+        };
+        if letters.is_empty() {
+            return Ok(append(rows)?.wait().await?);
+        }
+        // What is taken once is a record of one table.
+        if once.is_none() && shard(&letters) == shard(&rows) {
+            let both = letters.iter().chain(&rows).cloned().collect();
+            match self.store.append(both) {
+                // Each may fit where both do not.
+                Err(AppendError::TooLarge { .. }) => {}
+                pending => return Ok(pending?.wait().await?),
+            }
+        }
+        // MUST BEFORE the rows: once they are durable the post may count as done, and nobody sends the letters again.
+        self.store.append(letters)?.wait().await?;
+        failpoint::reach("ingest::letters::durable");
+        Ok(append(rows)?.wait().await?)
+    }
+
     async fn table_for(
         &self,
         name: &TableName,
-        format: Format,
         body: &Bytes,
-        (time_unit, on_error): (Option<TimeUnit>, OnError),
+        time_unit: Option<TimeUnit>,
+        terms: Terms,
+        sender: IpAddr,
         room: &Arc<Leased>,
     ) -> Result<(Arc<Table>, bool), PostError> {
         if let Some(table) = self.registry.by_name(name) {
@@ -271,18 +423,23 @@ impl Ingest {
         if !self.options.create_tables {
             return Err(PostError::UnknownTable(name.clone()));
         }
-        let (owned, copy, limits) = (name.clone(), body.clone(), self.options.limits());
-        let spec = off_thread(body.len(), move || infer(owned, format, &copy, time_unit, &limits)).await??;
+        let (owned, copy, limits) = (name.clone(), body.clone(), terms.limits);
+        let spec = off_thread(body.len(), move || infer(owned, terms.format, &copy, time_unit, &limits)).await??;
         // Rows that the table could not hold must not leave an empty table behind.
         let (trial, copy) = (Table { id: TableId(Uuid::nil()), spec: spec.clone() }, body.clone());
         let room = Arc::clone(room);
-        let trial = off_thread(body.len(), move || cut(&trial, format, copy, now_micros(), &limits, &room)).await??;
-        trial.or_none(on_error)?;
+        let work = move || attempt(&trial, copy, &terms, false, &room);
+        if let Attempt::Done(cut) = off_thread(body.len(), work).await?? {
+            let Cut { rows, rejected, .. } = cut.or_none(terms.on_error)?;
+            if rows == 0 {
+                return Err(PostError::NoneTaken { rejected, good: 0, kept: false });
+            }
+        }
         let guard = self.defining.lock().await;
         if let Some(table) = self.registry.by_name(name) {
             return Ok((table, false));
         }
-        let table = self.create(spec, Cause::Rows).await?;
+        let table = self.create(TableId(Uuid::new_v4()), spec, Cause::Rows.by(sender)).await?;
         drop(guard);
         Ok((table, true))
     }
@@ -291,22 +448,29 @@ impl Ingest {
     ///
     /// # Errors
     /// [`CreateError::Differs`] if the name is taken by a table that cannot become this one.
-    pub async fn declare(&self, spec: TableSpec) -> Result<(Arc<Table>, Declared), CreateError> {
+    pub async fn declare(&self, spec: TableSpec, by: impl Into<By>) -> Result<(Arc<Table>, Declared), CreateError> {
         spec.validate()?;
+        let by = by.into();
+        if spec.name.name() == letters::TABLE_NAME {
+            return Err(CreateError::Reserved(spec.name));
+        }
         let _guard = self.defining.lock().await;
         let (table, there) = match self.registry.by_name(&spec.name) {
             Some(table) => (table, Declared::Same),
-            None => (self.create(spec.clone(), Cause::Declaration).await?, Declared::Created),
+            None => {
+                let id = TableId(Uuid::new_v4());
+                (self.create(id, spec.clone(), by.clone()).await?, Declared::Created)
+            }
         };
         match table.spec.change_to(&spec) {
             Change::None => Ok((table, there)),
-            Change::Next(next) => Ok((self.extend(table.id, *next).await?, Declared::Extended)),
+            Change::Next(next) => Ok((self.extend(table.id, *next, by).await?, Declared::Extended)),
             Change::Refused(reasons) => Err(CreateError::Differs { table: spec.name, reasons }),
         }
     }
 
-    /// Takes a table to its next schema version. (Rows with columns that it does not have will come here as well.)
-    async fn extend(&self, id: TableId, next: TableSpec) -> Result<Arc<Table>, CreateError> {
+    /// Takes a table to its next schema version.
+    async fn extend(&self, id: TableId, next: TableSpec, by: By) -> Result<Arc<Table>, CreateError> {
         // MUST BEFORE anybody sees it: the log takes no row of a version that it does not know, and could not read it again.
         self.define(id, &next).await?;
         let (version, columns) = (next.schema_version, next.columns.len());
@@ -314,14 +478,13 @@ impl Ingest {
         let table = table.unwrap_or_else(|| self.registry.insert(Table { id, spec: next.clone() }));
         tracing::info!(table = %next.name, %id, version, columns, "table has a new schema version");
         // After a crash before this, or a failure of it, the next start brings the catalog up to the log.
-        self.catalog.put_definition(id, &next, Cause::Declaration).await?;
+        self.catalog.put_definition(id, &next, by).await?;
         Ok(table)
     }
 
     /// Makes a table, which may turn out to be one that an earlier attempt got as far as the catalog: then with that definition.
-    async fn create(&self, spec: TableSpec, cause: Cause) -> Result<Arc<Table>, CreateError> {
-        let id = TableId(Uuid::new_v4());
-        let (id, spec) = match self.catalog.create_table(id, &spec, cause).await {
+    async fn create(&self, id: TableId, spec: TableSpec, by: By) -> Result<Arc<Table>, CreateError> {
+        let (id, spec) = match self.catalog.create_table(id, &spec, by).await {
             Ok(()) => (id, spec),
             // The log refused its definition, or nobody waited for the answer. Its name is not to be taken for ever.
             Err(catalog::Error::Exists(name)) => {
@@ -346,58 +509,14 @@ impl Ingest {
     }
 }
 
-/// The rows of a post, ready for the log.
-#[derive(Debug)]
-struct Cut {
-    slices: Vec<SliceInput>,
-    rows: u64,
-    rejected: Rejected,
-}
-
-impl Cut {
-    /// The same, if there are rows to take.
-    fn or_none(self, on_error: OnError) -> Result<Self, PostError> {
-        if self.rejected.is_empty() || (self.rows > 0 && on_error == OnError::Accept) {
-            return Ok(self);
-        }
-        Err(PostError::NoneTaken { rejected: self.rejected, good: self.rows })
-    }
-}
-
-/// The rows of a body as slices, within the room that the post has.
-fn cut(
-    table: &Table,
-    format: Format,
-    body: Bytes,
-    now: i64,
-    limits: &Limits,
-    room: &Arc<Leased>,
-) -> Result<Cut, PostError> {
-    // Before the first row is read: a refusal half-way would be work for nothing. A small post has what every post has.
-    let expected = expected_bytes(&table.spec, format, &body, limits);
-    if expected > POST_OVERHEAD as usize / PEAK && !room.take(expected.saturating_mul(PEAK)) {
-        return Err(room.explain(none_left()));
-    }
-    let decoding = Arc::clone(room) as Arc<dyn Room>;
-    let mut decoded =
-        decode_in(&table.spec, format, &body, now, limits, decoding).map_err(|e| room.explain::<PostError>(e))?;
-    let rows = decoded.times.len() as u64;
-    // The columns as they have grown (those that share a buffer count it each); and what they become, once as it is put together and
-    // once as it stays. The body's bytes are those of one of the two.
-    let becomes = size_of_values(&decoded.batch);
-    let grown = decoded.batch.get_array_memory_size().min(becomes.saturating_mul(2));
-    drop(body);
-    if !room.settle(grown.saturating_add(becomes.saturating_mul(2))) {
-        return Err(room.explain(none_left()));
-    }
-    let rejected = std::mem::take(&mut decoded.rejected);
-    Ok(Cut { slices: slices(table.id, &table.spec, decoded)?, rows, rejected })
-}
-
-fn size_of_values(batch: &RecordBatch) -> usize {
-    let of_column =
-        |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
-    batch.columns().iter().map(of_column).sum()
+/// Names a post for its letters: a repeat that is known as one leaves the same letters.
+fn post_name(table: &Table, id: Option<PostId>) -> Uuid {
+    let text = match id {
+        None => return Uuid::new_v4(),
+        Some(PostId::Key(key)) => format!("{} {:032x}", table.id, key.0),
+        Some(PostId::Sequence(stamp)) => format!("{} {} {} {}", table.id, stamp.producer, stamp.epoch, stamp.sequence),
+    };
+    letters::derived_id("penstock post", &text).0
 }
 
 /// Small work stays on the thread it is on; large work must not hold up the other connections of that thread.
@@ -411,6 +530,6 @@ async fn off_thread<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|e| PostError::Decoder(e.to_string()))
 }
 
-fn now_micros() -> i64 {
+pub(super) fn now_micros() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX))
 }

@@ -36,12 +36,23 @@ pub struct Reject {
     pub column: Option<Box<str>>,
     /// The start of the value at fault, where it is one value.
     pub value: Option<Box<str>>,
+    /// Whether the row is kept as a dead letter.
+    pub kept: bool,
 }
 
 impl Reject {
     /// A refusal of the body as a whole.
     pub fn new(status: RejectKind, code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), help: help.into(), row: None, column: None, value: None }
+        Self {
+            status,
+            code,
+            message: message.into(),
+            help: help.into(),
+            row: None,
+            column: None,
+            value: None,
+            kept: true,
+        }
     }
 
     /// Whether it is about one row: another post may be fine, and the other rows of this one are.
@@ -84,12 +95,19 @@ pub(super) struct Fault {
     pub column: Option<String>,
     /// The start of the value.
     pub value: Option<Box<str>>,
+    /// Whether the row is kept as a dead letter.
+    pub kept: bool,
 }
 
 impl Fault {
     pub fn new(code: &'static str, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Self {
         let (detail, help) = (detail.into(), help.into());
-        Self { status: RejectKind::Unprocessable, code, detail, help, column: None, value: None }
+        Self { status: RejectKind::Unprocessable, code, detail, help, column: None, value: None, kept: true }
+    }
+
+    /// Leaves the row to its sender.
+    pub fn not_kept(self) -> Self {
+        Self { kept: false, ..self }
     }
 
     /// Shows the value.
@@ -117,6 +135,7 @@ impl Fault {
             row: Some(row),
             column: self.column.map(Into::into),
             value: self.value,
+            kept: self.kept,
         }
     }
 
@@ -133,7 +152,7 @@ impl Fault {
         Self::new(
             "out_of_range",
             format!("{} is outside the range of {wanted}", excerpt(value)),
-            "declare the table with a wider type, such as long, decimal(38,0) or string",
+            "give the column a wider type, if it is int or float (tables alter --add-column NAME:long), or add one of another name",
         )
         .of(value)
     }
@@ -155,7 +174,7 @@ impl Fault {
         Self::new(
             "unknown_column",
             "the table has no such column",
-            "leave the column out, or declare a table that has it: columns are not added to a table by a post",
+            "give the table the column (tables alter --add-column NAME:TYPE), or let it take new ones (tables alter --schema evolve)",
         )
     }
 
@@ -166,8 +185,8 @@ impl Fault {
     pub fn reserved_column() -> Self {
         Self::new(
             "reserved_column",
-            "the server fills this column with the time of receipt",
-            "leave the column out, or declare a table with an event-time column of your own",
+            "the server fills this column",
+            "leave the column out; for times of your own, declare a table with an event-time column",
         )
     }
 

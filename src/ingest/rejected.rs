@@ -6,7 +6,10 @@
 //! - A null says nothing: a column that the table does not have is at fault only in rows with a value in it.
 //! - The list is bounded: past [`Limits::max_rejected_rows`] or [`Limits::max_rejected_bytes`] the post is refused whole.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::Limits;
 use super::reject::{Reject, RejectKind};
@@ -100,8 +103,38 @@ impl Rejected {
         self.rows.is_empty()
     }
 
+    /// Those that are kept as dead letters: all but those that the table's rules leave to their sender.
+    pub fn letters(&self) -> Vec<&RejectedRow> {
+        self.rows.iter().filter(|row| row.reason.kept).collect()
+    }
+
     /// All of them.
     pub fn rows(&self) -> &[RejectedRow] {
         &self.rows
+    }
+}
+
+/// Rejected rows since the start, by the code of the reason.
+#[derive(Debug)]
+pub(super) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Default for Tally {
+    /// Those of event times are there from the start, so that what watches them sees the first one.
+    fn default() -> Self {
+        Self(Mutex::new(["too_late", "too_early", "wrong_time_unit"].map(|code| (code, 0)).into()))
+    }
+}
+
+impl Tally {
+    pub fn add(&self, rejected: &Rejected) {
+        if rejected.is_empty() {
+            return;
+        }
+        let mut counts = self.0.lock();
+        rejected.rows().iter().for_each(|row| *counts.entry(row.reason.code).or_default() += 1);
+    }
+
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.0.lock().iter().map(|(code, count)| (*code, *count)).collect()
     }
 }

@@ -9,22 +9,28 @@ use penstock_store::{Bucket, SliceInput, TableId};
 use super::decode::Decoded;
 use super::reject::{Reject, RejectKind};
 use crate::schema::payload::encode_slice;
-use crate::schema::time::bucket_of;
+use crate::schema::time::{DAY_MICROS, bucket_of};
 use crate::schema::{TableSpec, payload::PayloadError};
+
+/// How old a row has to be to count as old, microseconds.
+pub const OLD: i64 = 2 * DAY_MICROS;
 
 /// Most slices of one post. Each has a header of its own, so rows that are spread thin over time grow in the log.
 pub const MAX_SLICES_PER_POST: usize = 4_096;
 
 /// One slice a bucket, in the order of time; the rows of a slice keep the order of the post. The times must be those
 /// of the batch, and not empty.
-pub fn slices(table: TableId, spec: &TableSpec, decoded: Decoded) -> Result<Vec<SliceInput>, Reject> {
+///
+/// Rows before `old_before` (microseconds) go into buckets of a whole day: a backfill of years would otherwise come to a generation, a
+/// file and a place in the commit order for each hour of them, in front of the fresh rows of its own table.
+pub fn slices(table: TableId, spec: &TableSpec, decoded: Decoded, old_before: i64) -> Result<Vec<SliceInput>, Reject> {
     let Decoded { batch, times, .. } = decoded;
     assert_eq!(batch.num_rows(), times.len(), "every row has its time");
-    let width = spec.bucket_micros();
+    let width = |time: i64| if time < old_before { DAY_MICROS } else { spec.bucket_micros() };
     let Some((min, max)) = bounds(&times) else {
         return Ok(Vec::new());
     };
-    let first = bucket_of(min, width);
+    let first = bucket_of(min, width(min));
     if max < first.end() {
         return Ok(vec![slice(table, spec, first, &batch, (min, max))?]);
     }
@@ -39,10 +45,10 @@ pub fn slices(table: TableId, spec: &TableSpec, decoded: Decoded) -> Result<Vec<
         .collect()
 }
 
-fn by_bucket(times: &[i64], width: i64) -> Result<BTreeMap<Bucket, Vec<u32>>, Reject> {
+fn by_bucket(times: &[i64], width: impl Fn(i64) -> i64) -> Result<BTreeMap<Bucket, Vec<u32>>, Reject> {
     let mut buckets: BTreeMap<Bucket, Vec<u32>> = BTreeMap::new();
     for (row, time) in (0..).zip(times) {
-        buckets.entry(bucket_of(*time, width)).or_default().push(row);
+        buckets.entry(bucket_of(*time, width(*time))).or_default().push(row);
         if buckets.len() > MAX_SLICES_PER_POST {
             return Err(Reject::new(
                 RejectKind::Unprocessable,

@@ -147,6 +147,7 @@ fn spec() -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 

@@ -65,6 +65,7 @@ impl Kit {
             sort: vec![],
             history: vec![],
             bloom: vec![],
+            rules: crate::schema::Rules::default(),
         };
         let id = TableId(Uuid::new_v4());
         let body = serde_json::to_vec(&spec).expect("should be JSON").into();

@@ -4,6 +4,7 @@
 //!
 //! - [`name`]: `namespace.table`, the one spelling used in URLs, SQL, paths and logs;
 //! - [`spec`]: a table's definition: columns, event time, bucket width, partition, sort order;
+//! - [`letters`]: the table of rejected rows that each namespace has;
 //! - [`versions`]: what a definition may become, and what it was;
 //! - [`registry`]: the tables of this node, by name and by id;
 //! - [`arrow`]: the definition as an Arrow schema, with and without the derived `date` column;
@@ -28,6 +29,7 @@
 
 pub mod arrow;
 pub mod ipc;
+pub mod letters;
 pub mod name;
 pub mod packed;
 pub mod payload;
@@ -41,4 +43,4 @@ pub mod versions;
 pub(crate) mod tests;
 
 pub use name::TableName;
-pub use spec::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
+pub use spec::{ColumnSpec, ColumnType, EventTime, Rules, TableSpec, TimeUnit};

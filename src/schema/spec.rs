@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::TableName;
 
 mod kind;
+mod rules;
 
 pub use kind::{ColumnType, MAX_TYPE_TEXT, TypeError};
+pub use rules::{Action, Rules, RulesPatch, SchemaMode};
 
 /// Most columns a table may have.
 pub const MAX_COLUMNS: usize = 1_000;
@@ -30,6 +32,10 @@ pub const PARTITION_COLUMN_FALLBACK: &str = "event_date";
 
 /// Receives the time of receipt where rows have no event time of their own.
 pub const RECEIPT_COLUMN: &str = "_received_at";
+
+/// Receives what of a row has no column, as JSON text by key, in tables that evolve. A column of type [`ColumnType::overflow`]; one of this
+/// name and another type is a column like others.
+pub const OVERFLOW_COLUMN: &str = "_overflow";
 
 /// Seconds of a bucket where the table does not say.
 pub const DEFAULT_BUCKET_SECONDS: u32 = 3_600;
@@ -139,6 +145,9 @@ pub struct TableSpec {
     /// Columns of ids, for which data files carry a Bloom filter: who looks for one value skips the row groups that do not have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bloom: Vec<String>,
+    /// What it takes.
+    #[serde(default, skip_serializing_if = "Rules::is_default")]
+    pub rules: Rules,
     /// The earlier schema versions, version 1 first. So the newest definition says how rows of every version are to be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Earlier>,
@@ -242,6 +251,20 @@ impl TableSpec {
     /// The position of a column, by its exact name.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
+    }
+
+    /// The position of the overflow column, if the table has one.
+    pub fn overflow_index(&self) -> Option<usize> {
+        self.column_index(OVERFLOW_COLUMN).filter(|at| self.columns[*at].kind == ColumnType::overflow())
+    }
+
+    /// Whether a column of this name could be added.
+    pub fn has_room_for_name(&self, name: &str) -> bool {
+        let taken = |other: &str| other.to_lowercase() == name.to_lowercase();
+        check_column_name(name).is_ok()
+            && !self.columns.iter().any(|column| taken(&column.name))
+            && !self.partition.as_deref().is_some_and(taken)
+            && !taken(OVERFLOW_COLUMN)
     }
 
     /// The name of the derived partition column for rows with these columns: `date` unless they have one.

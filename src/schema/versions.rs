@@ -1,5 +1,5 @@
-//! Schema versions: a table's definition may get columns, some of its types may become wider, and new files may get other Bloom
-//! filters; nothing else about it changes.
+//! Schema versions: a table's definition may get columns, some of its types may become wider, new files may get other Bloom filters, and
+//! what it takes may change; nothing else about it does.
 //!
 //! Columns are added behind those that are there, and may be null. The newest definition says by itself how rows of every
 //! version are to be read, and rows of an older version fit a newer one with nulls at the end and the same values in wider
@@ -15,7 +15,7 @@ use super::{ColumnSpec, EventTime, TableSpec};
 pub enum Change {
     /// Nothing: it is what is there.
     None,
-    /// More columns, wider types or other Bloom filters: the definition with them, one schema version on.
+    /// More columns, wider types, other Bloom filters or rules: the definition with them, one schema version on.
     Next(Box<TableSpec>),
     /// Something that a table cannot become; each reason says what to do.
     Refused(Vec<String>),
@@ -68,7 +68,8 @@ impl TableSpec {
             reasons.push(format!("new column {name:?} must be nullable: the rows that are there do not have it"));
         }
         self.compare_roles(wanted, &added, &mut reasons);
-        let same = added.is_empty() && before.types.is_empty() && self.bloom == wanted.bloom;
+        let same_rest = self.bloom == wanted.bloom && self.rules == wanted.rules;
+        let same = added.is_empty() && before.types.is_empty() && same_rest;
         match (reasons.is_empty(), same) {
             (false, _) => return Change::Refused(reasons),
             (true, true) => return Change::None,
@@ -80,6 +81,7 @@ impl TableSpec {
         next.schema_version += 1;
         next.columns.extend(added);
         next.bloom.clone_from(&wanted.bloom);
+        next.rules.clone_from(&wanted.rules);
         match next.validate() {
             Ok(()) => Change::Next(Box::new(next)),
             Err(error) => Change::Refused(vec![error.to_string()]),

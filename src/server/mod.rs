@@ -4,8 +4,8 @@
 //! - [`gate`]: says how far the start is, until there is an engine to ask;
 //! - [`routes`]: which path goes where;
 //! - [`body`]: receives, within limits;
-//! - [`rows`]: posts; [`repeat`]: what makes them safe to repeat; [`receipts`]: what became of them; [`tables`]: declarations;
-//! - [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health; [`tuning`]: settings that change;
+//! - [`rows`]: posts; [`repeat`]: what makes them safe to repeat; [`receipts`]: what became of them; [`letters`]: rejected rows;
+//! - [`tables`]: declarations; [`sql`]: queries and their formats; [`admin`]: status, flush, checkpoint, health; [`tuning`]: settings that change;
 //! - [`reply`]: every refusal as a status, a code, a message and what to do about it.
 //!
 //! Absent here: tokens, TLS, gRPC, the Postgres wire.
@@ -13,6 +13,7 @@
 mod admin;
 mod body;
 mod gate;
+mod letters;
 mod listener;
 mod receipts;
 mod repeat;
@@ -78,7 +79,8 @@ impl Server {
             stop.await;
             stopping.send_replace(true);
         };
-        let serving = axum::serve(listener, gate::router(self.gate)).with_graceful_shutdown(stop).into_future();
+        let service = gate::router(self.gate).into_make_service_with_connect_info::<listener::Peer>();
+        let serving = axum::serve(listener, service).with_graceful_shutdown(stop).into_future();
         let drained = async {
             if stopped.wait_for(|stopped| *stopped).await.is_err() {
                 std::future::pending::<()>().await;

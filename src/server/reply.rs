@@ -27,8 +27,16 @@ pub struct ApiError {
     pub row: Option<u64>,
     pub column: Option<Box<str>>,
     pub retry_after: Option<Duration>,
-    /// Of a post: how many rows were rejected, and why the first of them were.
-    pub rejected: Option<Box<(usize, Vec<serde_json::Value>)>>,
+    /// Of a post.
+    pub rejected: Option<Box<Told>>,
+}
+
+/// How many rows of a post were rejected, how many of them are kept as dead letters, and why the first of them were.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub rejected: usize,
+    pub letters: usize,
+    pub errors: Vec<serde_json::Value>,
 }
 
 /// Most rejected rows that a reply tells about.
@@ -97,8 +105,9 @@ impl IntoResponse for ApiError {
             }
         }
         let mut body = serde_json::json!({ "error": error });
-        if let Some((rejected, errors)) = self.rejected.map(|rejected| *rejected) {
-            (body["rows"], body["rejected"], body["errors"]) = (0.into(), rejected.into(), errors.into());
+        if let Some(Told { rejected, letters, errors }) = self.rejected.map(|told| *told) {
+            (body["rows"], body["rejected"]) = (0.into(), rejected.into());
+            (body["dead_letters"], body["errors"]) = (letters.into(), errors.into());
         }
         let mut response = json(self.status, &body);
         if let Some(wait) = self.retry_after {
@@ -228,6 +237,7 @@ impl From<CreateError> for ApiError {
             CreateError::Differs { .. } => Self::new(StatusCode::CONFLICT, "table_differs", message).help(
                 "GET /v1/tables/{table} shows its definition; declare that with nullable columns added, or choose another name",
             ),
+            CreateError::Reserved(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "reserved_table", message),
             CreateError::Spec(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_definition", message),
             CreateError::Log(error) => error.into(),
             CreateError::Catalog(error) => error.into(),
@@ -258,13 +268,22 @@ impl From<PostError> for ApiError {
     fn from(error: PostError) -> Self {
         match error {
             PostError::Reject(reject) => reject.into(),
-            PostError::NoneTaken { ref rejected, .. } => {
+            PostError::NoneTaken { ref rejected, kept, .. } => {
                 let message = error.to_string();
                 let error = rejected.rows().first().map(|row| row.reason.clone().into());
                 let error = error.unwrap_or_else(|| internal("a post was refused without a reason".to_owned()));
-                let told = Some(Box::new((rejected.len(), row_errors(rejected))));
+                let letters = if kept { rejected.letters().len() } else { 0 };
+                let told = Some(Box::new(Told { rejected: rejected.len(), letters, errors: row_errors(rejected) }));
                 Self { status: StatusCode::UNPROCESSABLE_ENTITY, message, rejected: told, ..error }
             }
+            PostError::TooManyLetters { retry_after, .. } => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_dead_letters",
+                error.to_string(),
+            )
+            .help("correct the rows, or send the post again after Retry-After; ingest.rejected_per_minute is the limit")
+            .retry_after(retry_after),
+            PostError::Reserved(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "reserved_table", error.to_string()),
             PostError::UnknownTable(name) => Self::unknown_table(&name),
             PostError::Refused(refusal) => refusal.into(),
             PostError::Log(error) => error.into(),

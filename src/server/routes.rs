@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{admin, receipts, rows, sql, tables, tuning};
+use super::{admin, letters, receipts, rows, sql, tables, tuning};
 use crate::engine::Engine;
 use crate::server::reply::ApiError;
 
@@ -16,6 +16,9 @@ pub fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/tables/{table}", get(tables::show).put(tables::declare))
         .route("/v1/tables", get(tables::list))
         .route("/v1/receipts/{receipt}", get(receipts::show))
+        .route("/v1/dead-letters", get(letters::list))
+        .route("/v1/dead-letters/replay", post(letters::replay))
+        .route("/v1/dead-letters/{id}", get(letters::show))
         .route("/v1/sql", post(sql::query))
         .route("/v1/status", get(admin::status))
         .route("/v1/flush", post(admin::flush))

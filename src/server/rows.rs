@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use penstock_store::PostId;
 use serde::Deserialize;
 
 use super::body::{self, Ask};
+use super::listener::Peer;
 use super::receipts::{self, Until};
 use super::repeat;
 use super::reply::{self, ApiError, internal, json};
@@ -64,6 +66,7 @@ impl Request {
 
 pub async fn post(
     State(engine): State<Arc<Engine>>,
+    Extension(ConnectInfo(peer)): Extension<ConnectInfo<Peer>>,
     Named(table): Named,
     parameters: ParametersResult,
     headers: HeaderMap,
@@ -78,7 +81,7 @@ pub async fn post(
     };
     let Request { table, format, encoding, time_unit, on_error, id, patience } = request;
     let (body, lease) = receive(&engine, &table, &headers, body).await?;
-    let post = Post { table: table.clone(), format, encoding, time_unit, on_error, id, body };
+    let post = Post { table: table.clone(), format, encoding, time_unit, on_error, id, sender: peer.0, body };
     // A task of its own: if the client goes away, the lease has to cover the bytes for as long as they are worked on.
     let taking = Arc::clone(&engine);
     let work = tokio::spawn(async move { taking.ingest().post(post, lease).await });
@@ -87,6 +90,7 @@ pub async fn post(
         "table": table,
         "rows": accepted.rows,
         "rejected": accepted.rejected_rows,
+        "dead_letters": accepted.rejected.letters().len(),
         "errors": reply::row_errors(&accepted.rejected),
         "durability": "synced",
         "receipt": accepted.receipt.to_string(),

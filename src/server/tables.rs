@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Path, State};
+use axum::Extension;
+use axum::extract::{ConnectInfo, FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::body::Small;
+use super::listener::Peer;
 use super::reply::{ApiError, json};
+use crate::catalog::Cause;
 use crate::engine::Engine;
 use crate::ingest::declare::Declaration;
 use crate::ingest::post::Declared;
@@ -30,6 +33,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
 pub async fn declare(
     State(engine): State<Arc<Engine>>,
+    Extension(ConnectInfo(peer)): Extension<ConnectInfo<Peer>>,
     Named(table): Named,
     Small(body): Small,
 ) -> Result<Response, ApiError> {
@@ -38,10 +42,11 @@ pub async fn declare(
         ApiError::bad_request("bad_definition", format!("the definition cannot be read: {e}"))
             .help(r#"for example {"columns":[{"name":"ts","type":"timestamp","nullable":false},{"name":"v","type":"double"}]}"#)
     })?;
+    let rules = engine.registry().by_name(&name).map(|table| table.spec.rules.clone());
     let spec = declaration
-        .into_spec(name)
+        .into_spec(name, rules)
         .map_err(|e| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_definition", e.to_string()))?;
-    let (table, declared) = engine.ingest().declare(spec).await?;
+    let (table, declared) = engine.ingest().declare(spec, Cause::Declaration.by(peer.0)).await?;
     let status = if declared == Declared::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json(status, &table.spec))
 }

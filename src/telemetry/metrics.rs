@@ -121,6 +121,7 @@ metrics! {
     HELD: Counter "penstock_flush_held_seconds_total" ["by"] "Time in which an upload waited only for this.";
     OPEN_UPLOADS: Gauge "penstock_flush_open_uploads" [] "Uploaded files that are in no commit, or not known to be.";
     ORPHANS: Counter "penstock_flush_orphans_removed_total" [] "Uploaded files that no commit referred to, removed.";
+    REJECTED: Counter "penstock_rejected_rows_total" ["reason"] "Rows that their tables could not hold, by the reason's code.";
 
     TABLES: Gauge "penstock_tables" [] "Tables that are known.";
     TABLE_ROWS: Gauge "penstock_table_unflushed_rows" ["table"]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{self, Launch, NO_FLUSH, Server, penstock};
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 16] = [
     &[],
     &["serve"],
     &["sql"],
@@ -12,6 +12,10 @@ const COMMANDS: [&[&str]; 12] = [
     &["tables", "list"],
     &["tables", "show"],
     &["tables", "create"],
+    &["dead-letters"],
+    &["dead-letters", "list"],
+    &["dead-letters", "show"],
+    &["dead-letters", "replay"],
     &["status"],
     &["flush"],
     &["checkpoint"],

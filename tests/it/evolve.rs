@@ -154,3 +154,95 @@ async fn a_table_that_came_from_its_rows_and_has_no_time_of_its_own_gets_columns
     assert_eq!(causes, [json!("rows"), json!("declaration")]);
     server.stop().await;
 }
+
+/// The table is made by its first rows and gets columns and wider types from later ones, of senders of two versions, while it is
+/// flushed.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_come_with_the_rows_while_they_are_flushed() {
+    let dir = kit::directory();
+    let settings = [("flush.max_age", "150ms"), ("flush.min_age", "50ms"), ("flush.grace", "1h")];
+    let server = Launch::on(dir.path()).set_all(&settings).start().await;
+    let path = format!("/v1/tables/{TABLE}/rows?time_unit=ms");
+    let post = async |ids: std::ops::Range<i64>, more: Value| {
+        server.send(&path, &[("content-type", kit::NDJSON)], kit::ndjson(rows(ids, &more))).await.ok()
+    };
+    let mut next = 0;
+    for (round, more) in
+        [json!({}), json!({ "zone": "z" }), json!({ "zone": "z", "cores": 4, "none": null })].iter().enumerate()
+    {
+        for _ in 0..10 {
+            // Old senders and new ones by turns.
+            for more in [more, &json!({})] {
+                let reply = post(next..next + 5, more.clone()).await;
+                assert_eq!((&reply["rows"], &reply["rejected"]), (&json!(5), &json!(0)), "{round}: {reply}");
+                next += 5;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    // Of a type that no reader would follow: kept aside, and the others are taken.
+    let mixed = "{\"ts\":1772913600000,\"id\":1000000,\"cores\":\"four\"}\n{\"ts\":1772913600000,\"id\":300}";
+    let reply = server.send(&path, &[("content-type", kit::NDJSON)], mixed).await.ok();
+    assert_eq!(
+        (&reply["rows"], &reply["dead_letters"], &reply["errors"][0]["code"]),
+        (&json!(1), &json!(1), &json!("type_mismatch"))
+    );
+    let sums = json!({ "count": 301, "ids": 300 * 301 / 2, "zones": 100, "cores": 50, "sum": 200 });
+    let query = "select count(*) as count, sum(id) as ids, count(zone) as zones, count(cores) as cores, sum(cores) as sum from telemetry.cpu";
+    assert_eq!(server.row(query).await, sums);
+    server.flush().await;
+    assert_eq!(server.row(query).await, sums, "the flush should change nothing");
+    let table = server.table(TABLE).await;
+    let versions = table["schema_versions"].as_array().expect("should be there");
+    assert_eq!(versions.len(), 3, "{versions:?}");
+    assert!(versions.iter().all(|v| v["cause"] == "rows" && v["actor"] == "127.0.0.1"), "{versions:?}");
+    let location = table["location"].as_str().expect("should be a URL").to_owned();
+    server.stop().await;
+    let Some(program) = python::with(&["deltalake", "pyarrow", "duckdb", "duckdb_extension_delta", "polars"]) else {
+        return;
+    };
+    let path = url::Url::parse(&location).expect("should be a URL").to_file_path().expect("should be a path");
+    let found = python::run(&program, SCRIPT, &[&path.display().to_string(), "zone", "cores"], &[]).await;
+    for (reader, found) in found.as_object().expect("should be an object") {
+        assert_eq!((&found["count"], &found["ids"]), (&json!(301), &json!(300 * 301 / 2)), "{reader}");
+        assert_eq!((&found["zone"][0], &found["cores"][0]), (&json!(100), &json!(50)), "{reader}");
+    }
+}
+
+/// SD-5: a sender invents keys. The table stops getting columns, and keeps everything all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_beyond_the_cap_overflow_and_a_strict_table_takes_none() {
+    let dir = kit::directory();
+    let server = Launch::on(dir.path()).set_all(&NO_FLUSH).set("ingest.max_columns", "20").start().await;
+    let keys = |from: usize, count: usize| {
+        (from..from + count).map(|i| (format!("k{i}"), json!(i))).collect::<serde_json::Map<_, _>>()
+    };
+    server.append("wide", [Value::from(keys(0, 10_633))]).await;
+    server.append("wide", [Value::from(keys(10_633, 5))]).await;
+    let found = server.row("select count(*) as n, sum(cardinality(_overflow)) as keys from wide").await;
+    assert_eq!(found, json!({ "n": 2, "keys": 10_633 - 18 + 5 }));
+    assert_eq!(server.table("wide").await["table"]["columns"].as_array().map(Vec::len), Some(20));
+    let one = server.row("select _overflow['k10632'] as v from wide where _overflow['k10632'] is not null").await;
+    assert_eq!(one, json!({ "v": "10632" }));
+
+    // A table that was declared is strict until it is told otherwise.
+    server.declare(TABLE, &definition(&[])).await;
+    let more = || kit::ndjson(rows(0..5, &json!({ "zone": "z" })));
+    let refused = server.post(TABLE, kit::NDJSON, more()).await;
+    assert_eq!((refused.status, refused.refusal().as_str()), (422, "unknown_column"));
+    assert!(refused.text().contains("--schema evolve"), "{}", refused.text());
+    penstock(&["tables", "alter", TABLE, "--schema", "evolve", "--url", &server.url]).await.ok();
+    assert_eq!(server.post(TABLE, kit::NDJSON, more()).await.ok()["rows"], 5);
+    // All or none: what is refused does not change the table.
+    let abort = format!("/v1/tables/{TABLE}/rows?on_error=abort");
+    let body = "{\"ts\":1772913600000,\"new\":1}\n{\"ts\":1772913600000,\"id\":\"no\"}";
+    assert_eq!(server.send(&abort, &[("content-type", kit::NDJSON)], body).await.status, 422);
+    let columns = &server.table(TABLE).await["table"]["columns"];
+    assert!(!columns.to_string().contains("\"new\"") && columns.to_string().contains("\"zone\""), "{columns}");
+    // Its letters fit now.
+    let replayed = penstock(&["dead-letters", "replay", "--table", TABLE, "--url", &server.url]).await.ok();
+    assert!(replayed.contains("replayed 5"), "{replayed}");
+    server.flush().await;
+    assert_eq!(server.count(TABLE).await, 10);
+    server.stop().await;
+}

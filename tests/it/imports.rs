@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("catalog", &["schema", STORE]),
     ("admission", &[STORE]),
     ("lake", &["schema", "failpoint", STORE]),
-    ("ingest", &["schema", "catalog", "admission", STORE]),
+    ("ingest", &["schema", "catalog", "admission", "failpoint", STORE]),
     ("flush", &["schema", "lake", "failpoint", STORE]),
     ("query", &["schema", "lake", STORE]),
     ("config", &["admission", "flush", "ingest", "lake", "query", STORE]),

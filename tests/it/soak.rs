@@ -75,6 +75,7 @@ fn spec(table: usize) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: penstock::schema::Rules::default(),
     }
 }
 

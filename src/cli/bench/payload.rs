@@ -63,6 +63,7 @@ pub fn definition() -> CreateTable {
         partition: true,
         sort: vec!["host".to_owned()],
         bloom: Vec::new(),
+        rules: crate::schema::spec::RulesPatch::default(),
     }
 }
 

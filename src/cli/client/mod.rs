@@ -15,6 +15,7 @@ use url::Url;
 
 use super::error::root_cause;
 use crate::engine::Decision;
+use crate::engine::letters::{Letter, Outcome};
 use crate::engine::status::Checkpointed;
 use crate::schema::{TableName, TableSpec};
 
@@ -30,7 +31,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use reply::{Appended, CreateTable, FlushedTable, Standing, TableReply};
+pub use reply::{Appended, CreateTable, FlushedTable, LettersQuery, Standing, TableReply};
 pub use stream::SqlStream;
 
 /// Longest wait for a connection.
@@ -280,6 +281,25 @@ impl Client {
     pub async fn append(&self, table: &TableName, media_type: &str, body: Bytes) -> Result<Appended, Error> {
         let request = self.http.post(self.at(&format!("v1/tables/{table}/rows"))?).header(CONTENT_TYPE, media_type);
         self.call(request.body(body).timeout(CALL_TIMEOUT)).await
+    }
+
+    /// Dead letters.
+    pub async fn letters(&self, query: &LettersQuery<'_>) -> Result<Vec<Letter>, Error> {
+        let reply: reply::Letters = self.call(self.get("v1/dead-letters")?.query(query)).await?;
+        Ok(reply.letters)
+    }
+
+    /// One of them.
+    pub async fn letter(&self, namespace: &str, id: &str) -> Result<Letter, Error> {
+        let request = self.get(&format!("v1/dead-letters/{id}"))?;
+        self.call(request.query(&LettersQuery { namespace: Some(namespace), ..LettersQuery::default() })).await
+    }
+
+    /// Replays them. It has no time limit of ours.
+    pub async fn replay_letters(&self, query: &LettersQuery<'_>, ids: &[String]) -> Result<Outcome, Error> {
+        let body = encode(&reply::ReplayRequest { query, ids });
+        let request = self.http.post(self.at("v1/dead-letters/replay")?).header(CONTENT_TYPE, "application/json");
+        self.call(request.body(body)).await
     }
 
     /// Runs a query. It has no time limit; drop the stream to end it.

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Decision;
+use crate::engine::letters::Letter;
+use crate::schema::spec::RulesPatch;
 use crate::schema::{ColumnSpec, EventTime, TableName, TableSpec, TimeUnit};
 
 /// Body of `PUT /v1/tables/{table}`.
@@ -25,6 +27,9 @@ pub struct CreateTable {
     /// Columns for which data files carry a Bloom filter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bloom: Vec<String>,
+    /// What the table takes, as far as it is said.
+    #[serde(skip_serializing_if = "RulesPatch::is_empty")]
+    pub rules: RulesPatch,
 }
 
 impl CreateTable {
@@ -44,6 +49,7 @@ impl CreateTable {
             partition: spec.partition.is_some(),
             sort: spec.sort.clone(),
             bloom: spec.bloom.clone(),
+            rules: RulesPatch::default(),
         }
     }
 }
@@ -71,6 +77,35 @@ pub struct TableReply {
     pub delta_files: u64,
     /// Acknowledged rows that are not in the Delta table yet.
     pub unflushed_rows: u64,
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct LettersQuery<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// Answer to `GET /v1/dead-letters`.
+#[derive(Debug, Deserialize)]
+pub struct Letters {
+    pub letters: Vec<Letter>,
+}
+
+/// Body of `POST /v1/dead-letters/replay`.
+#[derive(Debug, Serialize)]
+pub struct ReplayRequest<'a> {
+    #[serde(flatten)]
+    pub query: &'a LettersQuery<'a>,
+    pub ids: &'a [String],
 }
 
 /// Answer to an accepted post.

@@ -25,6 +25,7 @@ fn definition() -> CreateTable {
         partition: true,
         sort: Vec::new(),
         bloom: Vec::new(),
+        rules: crate::schema::spec::RulesPatch::default(),
     }
 }
 

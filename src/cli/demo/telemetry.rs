@@ -145,6 +145,7 @@ impl Source {
             partition: true,
             sort: sort.iter().map(ToString::to_string).collect(),
             bloom: Vec::new(),
+            rules: crate::schema::spec::RulesPatch::default(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `penstock tables`: list, show, create and alter tables.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::client::{Client, CreateTable, TableReply};
 use super::{Error, ServerArgs, show};
+use crate::schema::spec::{Action, RulesPatch, SchemaMode};
 use crate::schema::{EventTime, TableName, TableSpec, TimeUnit};
 
 mod column;
@@ -20,7 +22,8 @@ Examples:
   penstock tables show demo.cpu
   penstock tables create cpu --column ts:timestamp! --column host:string --column load:double \\
       --event-time ts --event-time-unit ms --sort host
-  penstock tables alter cpu --add-column region:string";
+  penstock tables alter cpu --add-column region:string
+  penstock tables alter cpu --late dead-letter --late-after 30d";
 
 const CREATE_HELP: &str = "\
 Examples:
@@ -63,7 +66,7 @@ enum TablesCommand {
     /// Creating it again with the same definition is fine; with more columns that may be null it gets them; with anything else is
     /// an error.
     Create(CreateArgs),
-    /// Add columns to a table
+    /// Add columns to a table, or change what it takes
     ///
     /// The rows that are there have nulls in them. Columns cannot be dropped; int may become long, and float double, by adding the
     /// column again with that type. Adding a column that is there is fine.
@@ -80,8 +83,10 @@ struct AlterArgs {
     #[arg(value_name = "NAME")]
     table: TableName,
     /// A column; it may be null in rows (repeatable)
-    #[arg(long = "add-column", value_name = "NAME:TYPE", required = true)]
+    #[arg(long = "add-column", value_name = "NAME:TYPE", required_unless_present_any = RulesFlags::NAMES)]
     columns: Vec<ColumnFlag>,
+    #[command(flatten)]
+    rules: RulesFlags,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -115,7 +120,42 @@ struct CreateArgs {
     #[arg(long = "bloom", value_name = "COLUMN")]
     bloom: Vec<String>,
     #[command(flatten)]
+    rules: RulesFlags,
+    #[command(flatten)]
     server: ServerArgs,
+}
+
+/// What a table takes.
+#[derive(Debug, Args)]
+struct RulesFlags {
+    /// Rows older than --late-after when they arrive: accept, dead-letter or reject [default: accept]
+    #[arg(long, value_name = "ACTION")]
+    late: Option<Action>,
+    /// How old a row may be [default: 7d]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    late_after: Option<Duration>,
+    /// Rows further in the future than --early-after: accept, dead-letter or reject [default: dead-letter]
+    #[arg(long, value_name = "ACTION")]
+    early: Option<Action>,
+    /// How far ahead a row may be [default: 48h]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    early_after: Option<Duration>,
+    /// Rows whose time lies in 1970, and near to now in another unit: accept, dead-letter or reject [default: dead-letter]
+    #[arg(long, value_name = "ACTION")]
+    wrong_unit: Option<Action>,
+    /// Columns that rows have and the table does not: strict (their rows are rejected) or evolve (the table gets them)
+    /// [default: strict; evolve for a table that is made from rows]
+    #[arg(long, value_name = "MODE")]
+    schema: Option<SchemaMode>,
+}
+
+impl RulesFlags {
+    const NAMES: [&str; 6] = ["late", "late_after", "early", "early_after", "wrong_unit", "schema"];
+
+    fn patch(&self) -> RulesPatch {
+        let Self { late, late_after, early, early_after, wrong_unit, schema } = *self;
+        RulesPatch { late, late_after, early, early_after, wrong_unit, schema }
+    }
 }
 
 /// Checks the width here, and sends it as it was written.
@@ -145,7 +185,7 @@ async fn create(args: &CreateArgs) -> Result<String, Error> {
 async fn alter(args: &AlterArgs) -> Result<String, Error> {
     let client = Client::new(&args.server.url)?;
     let before = client.table(&args.table).await?.table;
-    let mut wanted = CreateTable::of(&before);
+    let mut wanted = CreateTable { rules: args.rules.patch(), ..CreateTable::of(&before) };
     for ColumnFlag(column) in &args.columns {
         match wanted.columns.iter_mut().find(|there| there.name == column.name) {
             // With another type: the server says why not.
@@ -168,6 +208,7 @@ impl CreateArgs {
             partition: !self.no_partition,
             sort: self.sort.clone(),
             bloom: self.bloom.clone(),
+            rules: self.rules.patch(),
         }
     }
 }
@@ -204,6 +245,9 @@ fn show_table(reply: &TableReply) -> String {
         ("schema version", spec.schema_version.to_string()),
         ("Delta version", show::optional(reply.delta_version)),
         ("in Delta", format!("{} rows in {} files", show::count(reply.delta_rows), show::count(reply.delta_files))),
+        ("new columns", if spec.rules.schema == SchemaMode::Evolve { "evolve" } else { "strict" }.to_owned()),
+        ("late rows", taken(spec.rules.late, "older than", spec.rules.late_after)),
+        ("early rows", taken(spec.rules.early, "ahead by more than", spec.rules.early_after)),
         ("not flushed", format!("{} rows", show::count(reply.unflushed_rows))),
     ]);
     format!("{}\n\n{}\n", facts.trim_fmt(), columns(spec))
@@ -216,6 +260,14 @@ fn columns(spec: &TableSpec) -> comfy_table::Table {
         table.add_row([show::plain(&column.name), show::plain(&column.kind.to_string()), null.to_owned()]);
     }
     table
+}
+
+fn taken(action: Action, what: &str, after: Duration) -> String {
+    if action == Action::Accept {
+        "accept".to_owned()
+    } else {
+        format!("{action}, if {what} {}", humantime::format_duration(after))
+    }
 }
 
 fn event_time(source: &EventTime) -> String {

@@ -72,6 +72,7 @@ async fn status_shows_tables_and_their_trouble() {
         partition: false,
         sort: Vec::new(),
         bloom: Vec::new(),
+        rules: crate::schema::spec::RulesPatch::default(),
     };
     client.create(&"cpu".parse().unwrap(), &definition).await.unwrap();
     let text = crate::cli::status::render(&client.status().await.unwrap());

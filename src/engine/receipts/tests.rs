@@ -27,6 +27,7 @@ async fn post(engine: &Engine, key: Option<&str>, rows: &str) -> Receipt {
         time_unit: None,
         on_error: crate::ingest::OnError::Accept,
         id: repeat::id(said).expect("should be an id"),
+        sender: std::net::Ipv4Addr::LOCALHOST.into(),
         body: Bytes::copy_from_slice(rows.as_bytes()),
     };
     let lease = engine.lease(&post.table, rows.len() as u64).await.expect("should have room");

@@ -31,6 +31,7 @@ fn spec(name: &str) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 
@@ -146,13 +147,15 @@ async fn a_name_that_only_got_as_far_as_the_catalog_can_be_declared() {
     parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
     let registry = Arc::new(Registry::default());
     let ingest = parts.ingest(&registry);
-    let (table, created) = ingest.declare(cpu.clone()).await.expect("should declare");
+    let (table, created) = ingest.declare(cpu.clone(), Cause::Declaration).await.expect("should declare");
     assert_eq!((table.id, created), (id, Declared::Created));
-    let (table, created) =
-        ingest.declare(TableSpec { schema_version: 9, ..cpu.clone() }).await.expect("should be the same");
+    let (table, created) = ingest
+        .declare(TableSpec { schema_version: 9, ..cpu.clone() }, Cause::Declaration)
+        .await
+        .expect("should be the same");
     assert_eq!((table.id, created), (id, Declared::Same));
     let other = TableSpec { bucket_seconds: 60, ..cpu.clone() };
-    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs { .. })));
+    assert!(matches!(ingest.declare(other, Cause::Declaration).await, Err(CreateError::Differs { .. })));
     parts.agree_on(id, &cpu).await;
 }
 
@@ -162,7 +165,7 @@ async fn a_declaration_that_differs_from_what_is_in_the_catalog_alone_is_refused
     parts.catalog.create_table(id, &cpu, Cause::Declaration).await.expect("should create");
     let ingest = parts.ingest(&Arc::new(Registry::default()));
     let other = TableSpec { bucket_seconds: 60, ..cpu.clone() };
-    assert!(matches!(ingest.declare(other).await, Err(CreateError::Differs { .. })));
+    assert!(matches!(ingest.declare(other, Cause::Declaration).await, Err(CreateError::Differs { .. })));
     parts.agree_on(id, &cpu).await;
 }
 
@@ -173,7 +176,7 @@ async fn many_first_declarations_make_one_table() {
     let ingest = Arc::new(parts.ingest(&registry));
     let declaring = (0..16).map(|_| {
         let ingest = Arc::clone(&ingest);
-        tokio::spawn(async move { ingest.declare(spec("cpu")).await.expect("should declare") })
+        tokio::spawn(async move { ingest.declare(spec("cpu"), Cause::Declaration).await.expect("should declare") })
     });
     let declared = futures::future::try_join_all(declaring).await.expect("should end");
     assert_eq!(declared.iter().filter(|(_, declared)| *declared == Declared::Created).count(), 1);
@@ -191,16 +194,18 @@ async fn columns_that_were_added_are_there_after_a_restart() {
     let (parts, cpu) = (Parts::new().await, spec("cpu"));
     let registry = parts.reconcile().await.expect("should fit together");
     let ingest = parts.ingest(&registry);
-    let (table, _) = ingest.declare(cpu.clone()).await.expect("should declare");
-    let (second, declared) = ingest.declare(wider(&cpu, &["a"])).await.expect("should extend");
+    let (table, _) = ingest.declare(cpu.clone(), Cause::Declaration).await.expect("should declare");
+    let (second, declared) = ingest.declare(wider(&cpu, &["a"]), Cause::Declaration).await.expect("should extend");
     assert_eq!((second.id, second.spec.schema_version, declared), (table.id, 2, Declared::Extended));
-    let (third, _) = ingest.declare(wider(&cpu, &["b", "a"])).await.expect("should extend");
+    let (third, _) = ingest.declare(wider(&cpu, &["b", "a"]), Cause::Declaration).await.expect("should extend");
     assert_eq!((third.spec.schema_version, &third.spec.history), (3, &vec![Earlier::of(1), Earlier::of(2)]));
     assert_eq!(registry.by_id(table.id).expect("should be known").spec, third.spec);
-    let (same, declared) = ingest.declare(wider(&cpu, &["a", "b"])).await.expect("should be the same");
+    let (same, declared) =
+        ingest.declare(wider(&cpu, &["a", "b"]), Cause::Declaration).await.expect("should be the same");
     assert_eq!((&same.spec, declared), (&third.spec, Declared::Same));
     for narrower in [&cpu, &wider(&cpu, &["a"])] {
-        let error = ingest.declare(narrower.clone()).await.expect_err("should be refused").to_string();
+        let error =
+            ingest.declare(narrower.clone(), Cause::Declaration).await.expect_err("should be refused").to_string();
         assert!(error.contains("column \"b\" is missing: a column cannot be dropped"), "{error}");
     }
     let versions = parts.catalog.schema_versions(table.id).await.expect("should list");
@@ -239,10 +244,10 @@ async fn changes_at_the_same_time_get_versions_of_their_own() {
     let registry = Arc::new(Registry::default());
     let ingest = Arc::new(parts.ingest(&registry));
     let cpu = spec("cpu");
-    let (table, _) = ingest.declare(cpu.clone()).await.expect("should declare");
+    let (table, _) = ingest.declare(cpu.clone(), Cause::Declaration).await.expect("should declare");
     let declaring = (0..8).map(|_| {
         let (ingest, wanted) = (Arc::clone(&ingest), wider(&cpu, &["a"]));
-        tokio::spawn(async move { ingest.declare(wanted).await.expect("should declare").1 })
+        tokio::spawn(async move { ingest.declare(wanted, Cause::Declaration).await.expect("should declare").1 })
     });
     let declared = futures::future::try_join_all(declaring).await.expect("should end");
     assert_eq!(declared.iter().filter(|declared| **declared == Declared::Extended).count(), 1);

@@ -17,7 +17,7 @@ fn soon() -> Options {
 
 /// Where the dead letters of the kit's tables are.
 fn location(kit: &Kit) -> url::Url {
-    let name = "dead_letters".parse().expect("should be a name");
+    let name = TABLE_NAME.parse().expect("should be a name");
     kit.lake.table(table_id("default"), &name).location()
 }
 
@@ -162,7 +162,7 @@ async fn neither_a_store_that_fails_nor_a_table_that_refuses_makes_dead_letters(
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_have_no_dead_letters() {
     let kit = Kit::new();
-    let table = kit.table("dead_letters").await;
+    let table = kit.table(TABLE_NAME).await;
     kit.append_unreadable(table, 0).await;
     let (flusher, _heard) = kit.flusher(Options { dead_letter_after: 1, ..on_demand() });
     let error = flusher.flush(&[table], Duration::from_secs(1)).await.expect_err("should not flush").to_string();

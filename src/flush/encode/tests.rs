@@ -26,6 +26,7 @@ fn spec(partition: bool) -> TableSpec {
         sort: vec!["host".into()],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 

@@ -30,7 +30,7 @@ impl Scheduler {
         let dead = ready.dead.is_some();
         if let Some((sealed, reason)) = ready.dead {
             let (table, rows) = (self.name_of(table), sealed.generation.totals().rows);
-            let what = "rows that cannot be written went to the namespace's dead_letters table as they are";
+            let what = "rows that cannot be written went to the namespace's dead_generations table as they are";
             tracing::error!(table, %incarnation, sequence, rows, reason, "{what}");
         }
         let Some(queue) = self.queues.get_mut(&table) else { return };

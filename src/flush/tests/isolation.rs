@@ -171,3 +171,26 @@ async fn memory_limits_uploads_and_one_always_goes() {
     let left: HashSet<u64> = tables.iter().map(|table| kit.unflushed_rows(*table)).collect();
     assert_eq!(left, HashSet::from([0]));
 }
+
+/// TZ-3: a backfill of more than a year of dates, and fresh rows of another table.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_writes_few_files_at_a_time_and_does_not_hold_up_fresh_rows() {
+    const DAYS: i64 = 400;
+    let store = Arc::new(Slow::default());
+    let kit = Kit::in_store(Arc::clone(&store) as _);
+    let (old, fresh) = (tables(&kit, "old", 1).await, tables(&kit, "fresh", 1).await);
+    for day in 0..DAYS {
+        append(&kit, &old, day * 24).await;
+    }
+    *store.data.lock() = Duration::from_millis(20);
+    let (flusher, _heard) = kit.flusher(Options { parallelism: 2, ..on_demand() });
+    let error = flusher.flush(&old, Duration::from_millis(500)).await.expect_err("should not be done");
+    assert!(matches!(error, FlushError::Timeout { .. }), "{error}");
+    append(&kit, &fresh, DAYS * 24).await;
+    flusher.flush(&fresh, LONG).await.expect("should flush");
+    let left = kit.unflushed_rows(old[0]);
+    assert!(left > 0, "fresh rows waited for the whole backfill");
+    flusher.flush(&old, LONG).await.expect("should flush");
+    assert_eq!(kit.rows_in_lake(old[0]).await, 3 * DAYS as u64);
+    assert!(store.most_uploading.load(Ordering::SeqCst) <= 2, "as many as may be uploaded at a time");
+}

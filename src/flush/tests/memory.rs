@@ -40,6 +40,7 @@ fn logs() -> TableSpec {
         sort: vec!["service".into(), "host".into()],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 

@@ -24,6 +24,13 @@ pub(in crate::ingest) fn row(schema: &Schema, columns: &[ArrayRef], row: usize) 
     Bytes::from(out)
 }
 
+/// A value of a plain column.
+pub(super) fn of(array: &dyn Array, row: usize) -> String {
+    let mut out = String::new();
+    value(&mut out, array, row, MAX_DEPTH);
+    out
+}
+
 fn object<'a>(out: &mut String, fields: impl Iterator<Item = (&'a str, &'a dyn Array)>, row: usize, depth: usize) {
     out.push('{');
     let mut first = true;
@@ -38,7 +45,7 @@ fn object<'a>(out: &mut String, fields: impl Iterator<Item = (&'a str, &'a dyn A
     out.push('}');
 }
 
-fn is_null(array: &dyn Array, row: usize) -> bool {
+pub(super) fn is_null(array: &dyn Array, row: usize) -> bool {
     match array.data_type() {
         DataType::Null => true,
         // Of this row alone: for all of them it is worked out anew each time.

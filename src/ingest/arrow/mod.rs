@@ -20,9 +20,13 @@ mod stream;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, MapArray, NullBufferBuilder, RecordBatch, StringBuilder, StructArray,
+    TimestampMicrosecondArray, new_null_array,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{FilterBuilder, concat_batches};
-use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimestampMicrosecondType};
 use bytes::Bytes;
 
 use convert::convert_time_or;
@@ -30,12 +34,14 @@ use faults::{Faults, RowFaults};
 
 use super::infer::{Inferred, event_time};
 use super::limits::row_bytes;
+use super::overflow::Overflow;
 use super::reject::{Fault, Reject, RejectKind};
 use super::rejected::Rejected;
 use super::room::{self, Room};
 use super::text_time::Epochs;
+use super::window::Window;
 use super::{Limits, names};
-use crate::schema::arrow::{UTC, arrow_schema, column_type};
+use crate::schema::arrow::{UTC, arrow_schema, column_type, entries_field, entry_fields};
 use crate::schema::remainder::pairs;
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
@@ -70,7 +76,7 @@ pub(super) fn columns(body: &Bytes, unit: Option<TimeUnit>, limits: &Limits) -> 
             if kind.depth() > 1 { arrays().fold(kind, |kind, array| remainder::extended(kind, &array)) } else { kind };
         columns.push((ColumnSpec { name, kind, nullable: true }, values));
     }
-    Ok(Inferred { event, columns, nanos })
+    Ok(Inferred { event, columns, nanos, overflows: false })
 }
 
 /// Decodes the batches of a stream into one batch of the table's columns, without the rows that go to `rejected`.
@@ -94,7 +100,8 @@ pub(super) fn decode(
         return Err(room::none_left());
     }
     let target = arrow_schema(spec);
-    let work = Work { spec, target: &target, columns: Columns::of(spec, &schema), now_micros, limits };
+    let window = Window::of(spec, now_micros);
+    let work = Work { spec, target: &target, columns: Columns::of(spec, &schema, limits), window, now_micros, limits };
     let mut first_row = 1;
     let mut converted = Vec::with_capacity(batches.len());
     for batch in batches.iter().filter(|b| b.num_rows() > 0) {
@@ -121,11 +128,20 @@ struct Columns {
     sources: Vec<Option<usize>>,
     /// Places in the stream that rows may have no values in.
     barred: Vec<(usize, Fault)>,
+    /// Places in the stream whose values go to the overflow column.
+    overflow: Vec<usize>,
 }
 
 impl Columns {
-    fn of(spec: &TableSpec, schema: &Schema) -> Self {
+    fn of(spec: &TableSpec, schema: &Schema, limits: &Limits) -> Self {
+        let rule = Overflow::of(spec, limits);
+        let overflows = |field: &FieldRef| {
+            rule.at.is_some() && spec.column_index(field.name()).is_none() && rule.takes(field.name())
+        };
+        let overflow = (0..schema.fields().len()).filter(|at| overflows(&schema.fields()[*at])).collect();
         let bar = |(at, field): (usize, &FieldRef)| match spec.column_index(field.name()) {
+            _ if overflows(field) => None,
+            Some(ours) if Some(ours) == rule.at => Some((at, Fault::reserved_column())),
             None => Some((at, names::no_column(field.name(), spec.columns.iter().map(|column| column.name.as_str())))),
             Some(ours) if is_receipt(spec, ours) => Some((at, Fault::reserved_column())),
             Some(_) => None,
@@ -133,7 +149,7 @@ impl Columns {
         let barred: Vec<_> = schema.fields().iter().enumerate().filter_map(bar).collect();
         let source = |column: &ColumnSpec| schema.index_of(&column.name).ok();
         let source = |column| source(column).filter(|at| barred.iter().all(|(barred, _)| barred != at));
-        Self { sources: spec.columns.iter().map(source).collect(), barred }
+        Self { sources: spec.columns.iter().map(source).collect(), barred, overflow }
     }
 }
 
@@ -164,6 +180,7 @@ struct Work<'a> {
     spec: &'a TableSpec,
     target: &'a SchemaRef,
     columns: Columns,
+    window: Window,
     now_micros: i64,
     limits: &'a Limits,
 }
@@ -187,6 +204,9 @@ impl Work<'_> {
                     let place = pairs.iter().position(|(time, _)| *time == at).map(|pair| &mut nanos[pair]);
                     convert_time_or(&sent[*source], &column.kind, epochs, place, &mut faults)
                 }
+                None if !self.columns.overflow.is_empty() && self.spec.overflow_index() == Some(at) => {
+                    self.overflow(batch.schema_ref(), &sent)
+                }
                 None if is_receipt(self.spec, at) => {
                     let now = TimestampMicrosecondArray::from_value(self.now_micros, batch.num_rows());
                     Arc::new(now.with_timezone(UTC))
@@ -196,6 +216,15 @@ impl Work<'_> {
             if let Some(nulls) = array.nulls().filter(|nulls| !column.nullable && nulls.null_count() > 0) {
                 let null = (0..nulls.len()).filter(|row| nulls.is_null(*row));
                 null.for_each(|row| faults.add(row, Fault::missing_value()));
+            }
+            if matches!(&self.spec.event_time, EventTime::Column { name, .. } if *name == column.name) {
+                let times = array.as_primitive::<TimestampMicrosecondType>();
+                let valid = (0..times.len()).filter(|row| times.is_valid(*row));
+                valid.for_each(|row| {
+                    if let Some(fault) = self.window.check(times.value(row)) {
+                        faults.add(row, fault);
+                    }
+                });
             }
             columns.push(array);
         }
@@ -221,6 +250,31 @@ impl Work<'_> {
         let columns = columns.map(|column| column.expect("columns should have one value a row")).collect();
         let batch = RecordBatch::try_new(self.target.clone(), columns);
         Ok(batch.expect("converted columns should have the table's types"))
+    }
+}
+
+impl Work<'_> {
+    /// What has no column of its own, as JSON text by the column's name.
+    fn overflow(&self, schema: &Schema, sent: &[ArrayRef]) -> ArrayRef {
+        let rows = sent.first().map_or(0, |column| column.len());
+        let (mut keys, mut values) = (StringBuilder::new(), StringBuilder::new());
+        let (mut lengths, mut nulls) = (Vec::with_capacity(rows), NullBufferBuilder::new(rows));
+        for row in 0..rows {
+            let mut entries = 0;
+            for at in &self.columns.overflow {
+                if !as_json::is_null(sent[*at].as_ref(), row) {
+                    keys.append_value(schema.field(*at).name());
+                    values.append_value(as_json::of(sent[*at].as_ref(), row));
+                    entries += 1;
+                }
+            }
+            lengths.push(entries);
+            nulls.append(entries > 0);
+        }
+        let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(values.finish())];
+        let entries = StructArray::new(entry_fields(&ColumnType::String), columns, None);
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        Arc::new(MapArray::new(entries_field(&ColumnType::String), offsets, entries, nulls.finish(), false))
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 fn declare(json: &str) -> Result<TableSpec, SpecError> {
     let declaration: Declaration = serde_json::from_str(json).expect("should parse");
-    declaration.into_spec("cpu".parse().expect("should be a name"))
+    declaration.into_spec("cpu".parse().expect("should be a name"), None)
 }
 
 #[test]
@@ -36,5 +36,24 @@ fn what_cannot_be_is_refused() {
         (r#""sort":["w"]"#, SpecError::UnknownColumn { role: "sort", name: "w".to_owned() }),
     ] {
         assert_eq!(declare(&format!("{{{columns},{rest}}}")), Err(wanted), "{rest}");
+    }
+}
+
+#[test]
+fn rules_that_are_not_said_stay_as_they_are() {
+    use crate::schema::spec::Action;
+    let with = |rules: &str, there| {
+        let json = format!(r#"{{"columns":[{{"name":"v","type":"double"}}]{rules}}}"#);
+        let declaration: Declaration = serde_json::from_str(&json).expect("should parse");
+        declaration.into_spec("cpu".parse().expect("should be a name"), there).expect("should be valid").rules
+    };
+    assert_eq!(with("", None), Rules::default());
+    let late = with(r#","rules":{"late":"dead-letter","late_after":"1h"}"#, None);
+    assert_eq!((late.late, late.late_after), (Action::DeadLetter, Duration::from_secs(3_600)));
+    assert_eq!(with("", Some(late.clone())), late);
+    let both = with(r#","rules":{"early":"reject"}"#, Some(late.clone()));
+    assert_eq!(both, Rules { early: Action::Reject, ..late });
+    for wrong in [r#"{"late":"never"}"#, r#"{"late_after":"soon"}"#, r#"{"latest":"accept"}"#] {
+        assert!(serde_json::from_str::<RulesPatch>(wrong).is_err(), "{wrong}");
     }
 }

@@ -193,6 +193,26 @@ impl Fields {
         }
     }
 
+    /// Adds what has no column of its own to the overflow column.
+    pub fn append_overflow(&mut self, at: usize, key: &str, json: &str) {
+        if let Values::Map(map) = &mut self.columns[at].values {
+            map.keys.append_value(key);
+            map.value.append_text(json);
+        }
+    }
+
+    /// Ends the overflow of a row, if there is any.
+    pub fn close_overflow(&mut self, at: usize) -> Result<(), (usize, Fault)> {
+        let Values::Map(map) = &mut self.columns[at].values else { return Ok(()) };
+        if !map.has_open_entries() {
+            return Ok(());
+        }
+        let unique = map.close_unique();
+        self.seen[at] = self.object;
+        self.position += 1;
+        if unique { Ok(()) } else { Err((at, Fault::duplicate_key())) }
+    }
+
     /// Ends a row that stopped anywhere: every column has `len` values then. What is added is no row's value.
     pub fn fill_up(&mut self, len: usize) {
         self.columns.iter_mut().for_each(|column| column.values.fill_up(len));
@@ -218,11 +238,26 @@ impl Column {
         Ok(())
     }
 
+    /// Adds a text to a column of texts.
+    fn append_text(&mut self, text: &str) {
+        if let Values::String(values) = &mut self.values {
+            values.append_value(text);
+        }
+    }
+
     /// Adds a time to the receipt-time column.
     pub fn append_time(&mut self, micros: i64) {
         if let Values::Timestamp(times) = &mut self.values {
             times.values.append_value(micros);
             times.nanos = Some(0);
+        }
+    }
+
+    /// The last value of a column of times.
+    pub fn last_time(&self) -> Option<i64> {
+        match &self.values {
+            Values::Timestamp(times) => times.values.values_slice().last().copied(),
+            _ => None,
         }
     }
 
@@ -445,6 +480,11 @@ impl Struct {
 }
 
 impl Map {
+    /// Whether there are entries behind those of the last map.
+    fn has_open_entries(&self) -> bool {
+        self.keys.len() > self.offsets.last().map_or(0, |last| last.cast_unsigned() as usize)
+    }
+
     /// Ends one map behind the entries added since the last one. False if it has a key twice.
     pub fn close_unique(&mut self) -> bool {
         let first = self.offsets.last().map_or(0, |o| o.cast_unsigned() as usize);

@@ -150,7 +150,17 @@ pub(in crate::ingest) struct Body<'a> {
     source: &'a Bytes,
     /// None of lines that are not all of them UTF-8.
     text: Option<&'a str>,
-    lines: bool,
+    cut: Cut,
+}
+
+/// What a body's rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Lines,
+    /// The elements of an array, or all of it.
+    Elements,
+    /// All of it.
+    One,
 }
 
 impl<'a> Body<'a> {
@@ -167,7 +177,12 @@ impl<'a> Body<'a> {
             Err(_) if lines => None,
             Err(error) => return Err(not_utf8("the body", error)),
         };
-        Ok(Self { source, text, lines })
+        Ok(Self { source, text, cut: if lines { Cut::Lines } else { Cut::Elements } })
+    }
+
+    /// One row.
+    pub fn one(source: &'a Bytes) -> Self {
+        Self { source, text: std::str::from_utf8(source).ok(), cut: Cut::One }
     }
 
     /// Hands every row to the sink, except for those that go to `rejected`; at least one and at most `limits.max_rows`. Returns how
@@ -178,12 +193,15 @@ impl<'a> Body<'a> {
     pub fn each(self, limits: &Limits, sink: &mut impl RowSink, rejected: &mut Rejected) -> Result<u64, Reject> {
         let mut driver = Driver { source: self.source, sink, rejected, rows: 0, limits };
         match self.text {
-            Some(text) if self.lines => {
-                for (number, line) in (1..).zip(text.split('\n')) {
-                    driver.line(number, line)?;
+            Some(text) => match self.cut {
+                Cut::Lines => {
+                    for (number, line) in (1..).zip(text.split('\n')) {
+                        driver.line(number, line)?;
+                    }
                 }
-            }
-            Some(text) => driver.elements(text)?,
+                Cut::Elements => driver.elements(text)?,
+                Cut::One => driver.text(text, None)?,
+            },
             None => driver.doubtful_lines()?,
         }
         if driver.rows == 0 { Err(Reject::empty_body()) } else { Ok(driver.rows) }

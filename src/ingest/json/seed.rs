@@ -12,13 +12,15 @@ use super::not_an_object;
 use super::rows::Context;
 use super::scalar::Scalar;
 use crate::ingest::names;
+use crate::ingest::overflow::Overflow;
 use crate::ingest::reject::{Fault, excerpt};
-use crate::schema::spec::{MAX_COLUMN_NAME_LEN, RECEIPT_COLUMN};
+use crate::schema::spec::MAX_COLUMN_NAME_LEN;
 
 /// Takes one row.
 pub(super) struct ObjectVisitor<'a> {
     pub fields: &'a mut Fields,
     pub reserved: Option<usize>,
+    pub overflow: Option<&'a Overflow<'a>>,
     pub context: &'a mut Context,
 }
 
@@ -30,7 +32,7 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        read_object(self.fields, self.reserved, self.context, map)
+        read_object(self.fields, self.reserved, self.overflow, self.context, map)
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
@@ -42,14 +44,25 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_> {
 fn read_object<'de, A: MapAccess<'de>>(
     fields: &mut Fields,
     reserved: Option<usize>,
+    overflow: Option<&Overflow<'_>>,
     context: &mut Context,
     mut map: A,
 ) -> Result<(), A::Error> {
     fields.begin();
-    while let Some(found) = map.next_key_seed(KeySeed { fields, reserved, context })? {
-        let Key::Column(at) = found else {
-            map.next_value_seed(NothingSeed { found, fields, context })?;
-            continue;
+    while let Some(found) = map.next_key_seed(KeySeed { fields, reserved, overflow, context })? {
+        let at = match found {
+            Key::Column(at) => at,
+            Key::Overflow(at, key) => {
+                let raw = map.next_value::<&RawValue>()?.get();
+                if raw != "null" {
+                    fields.append_overflow(at, &key, raw);
+                }
+                continue;
+            }
+            Key::Reserved(_) | Key::None(_) => {
+                map.next_value_seed(NothingSeed { found, fields, context })?;
+                continue;
+            }
         };
         let column = &mut fields.columns[at];
         let value = map.next_value_seed(ValueSeed { column, context });
@@ -61,8 +74,10 @@ fn read_object<'de, A: MapAccess<'de>>(
 /// Whose value follows.
 enum Key {
     Column(usize),
-    /// That of the column which the server fills.
-    Reserved,
+    /// One that goes to the overflow column.
+    Overflow(usize, String),
+    /// That of a column which the server fills.
+    Reserved(usize),
     /// That of no column, by this name.
     None(String),
 }
@@ -87,7 +102,8 @@ impl<'de> DeserializeSeed<'de> for NothingSeed<'_> {
                 let fault = names::no_column(&name, self.fields.columns.iter().map(|column| column.name.as_str()));
                 (excerpt(&name), fault)
             }
-            _ => (RECEIPT_COLUMN.to_owned(), Fault::reserved_column()),
+            Key::Reserved(at) => (self.fields.columns[at].name.clone(), Fault::reserved_column()),
+            Key::Column(_) | Key::Overflow(..) => return Ok(()),
         };
         self.context.within(&name);
         Err(self.context.fail(fault.of(raw.get())))
@@ -98,6 +114,7 @@ impl<'de> DeserializeSeed<'de> for NothingSeed<'_> {
 struct KeySeed<'a> {
     fields: &'a mut Fields,
     reserved: Option<usize>,
+    overflow: Option<&'a Overflow<'a>>,
     context: &'a mut Context,
 }
 
@@ -117,11 +134,15 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
+        let overflow = self.overflow.and_then(|overflow| overflow.at);
         match self.fields.locate(key) {
-            Ok(Some(at)) if Some(at) == self.reserved => Ok(Key::Reserved),
+            Ok(Some(at)) if Some(at) == self.reserved || Some(at) == overflow => Ok(Key::Reserved(at)),
             Ok(Some(at)) => Ok(Key::Column(at)),
-            // One character more than a name may have tells that it is too long.
-            Ok(None) => Ok(Key::None(key.chars().take(MAX_COLUMN_NAME_LEN + 1).collect())),
+            Ok(None) => match overflow.filter(|_| self.overflow.is_some_and(|overflow| overflow.takes(key))) {
+                Some(at) => Ok(Key::Overflow(at, key.to_owned())),
+                // One character more than a name may have tells that it is too long.
+                None => Ok(Key::None(key.chars().take(MAX_COLUMN_NAME_LEN + 1).collect())),
+            },
             Err(fault) => {
                 self.context.within(&excerpt(key));
                 Err(self.context.fail(fault))
@@ -205,7 +226,7 @@ fn read_list<'de, A: SeqAccess<'de>>(list: &mut List, context: &mut Context, mut
 }
 
 fn read_struct<'de, A: MapAccess<'de>>(inner: &mut Struct, context: &mut Context, map: A) -> Result<(), A::Error> {
-    read_object(&mut inner.fields, None, context, map)?;
+    read_object(&mut inner.fields, None, None, context, map)?;
     if let Err((at, fault)) = inner.fields.fill_missing(None) {
         context.within(&inner.fields.columns[at].name);
         return Err(context.fail(fault));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::not_an_object;
@@ -33,6 +33,8 @@ pub(in crate::ingest) struct RowShapes {
     touched: bool,
     /// Where rows were taken back, by the number that each would have had.
     undone: Vec<u64>,
+    /// Keys of rows for which there was no column left.
+    pub overflows: bool,
 }
 
 /// The columns of rows, or the fields of objects, in the order of their first appearance.
@@ -61,6 +63,8 @@ struct Shape {
     items: Option<Box<Shape>>,
     object: u64,
     fields: Option<Box<Shapes>>,
+    /// It had a value of no type.
+    unfit: bool,
     times: TimeValues,
 }
 
@@ -87,6 +91,7 @@ impl RowShapes {
             context: Context::default(),
             touched: false,
             undone: Vec::new(),
+            overflows: false,
         }
     }
 
@@ -137,6 +142,33 @@ impl Shapes {
             (ColumnSpec { name: name.clone(), kind, nullable: true }, shape.values())
         };
         self.named.iter().map(typed).collect()
+    }
+
+    /// Adds a value of a column, as JSON text.
+    pub fn add(&mut self, name: &str, value: &str, limits: &Limits) {
+        let at = *self.index.entry(name.to_owned()).or_insert_with(|| {
+            self.named.push((name.to_owned(), Shape::default()));
+            self.named.len() - 1
+        });
+        let (mut columns_left, mut context) = (limits.max_columns, Context::default());
+        let scan = Scan {
+            row: 1,
+            depth_left: limits.max_depth,
+            columns_left: &mut columns_left,
+            limits,
+            context: &mut context,
+        };
+        let shape = &mut self.named[at].1;
+        let read = ShapeVisitor { shape, scan }.deserialize(&mut serde_json::Deserializer::from_str(value));
+        shape.unfit |= read.is_err();
+    }
+
+    /// The columns in the order of their first values, and the type that holds the values of each, if there is one.
+    pub fn types(&self) -> impl Iterator<Item = (&str, Option<ColumnType>)> {
+        self.named.iter().map(|(name, shape)| {
+            let kind = if shape.unfit { None } else { shape.column_type() };
+            (name.as_str(), kind)
+        })
     }
 }
 
@@ -237,7 +269,12 @@ impl RowSink for RowShapes {
         self.touched = false;
         deserializer.deserialize_any(RowVisitor {
             touched: &mut self.touched,
-            object: ObjectVisitor { shapes: &mut self.columns, scan: scan.again(), times: Some(times) },
+            object: ObjectVisitor {
+                shapes: &mut self.columns,
+                scan: scan.again(),
+                times: Some(times),
+                overflows: Some(&mut self.overflows),
+            },
         })
     }
 
@@ -328,6 +365,8 @@ struct ObjectVisitor<'a, 'b> {
     shapes: &'a mut Shapes,
     scan: Scan<'b>,
     times: Option<Times>,
+    /// Of a row: keys that are too many are passed over, and it is noted.
+    overflows: Option<&'a mut bool>,
 }
 
 impl<'de> Visitor<'de> for ObjectVisitor<'_, '_> {
@@ -342,7 +381,16 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(at) = map.next_key_seed(KeySeed { shapes: self.shapes, scan: self.scan.again() })? {
+        let times = self.times.map_or(&[] as &[&str], |times| times.names);
+        loop {
+            let may_overflow = self.overflows.is_some();
+            let key = KeySeed { shapes: self.shapes, scan: self.scan.again(), times, may_overflow };
+            let Some(found) = map.next_key_seed(key)? else { return Ok(()) };
+            let Some(at) = found else {
+                map.next_value::<IgnoredAny>()?;
+                self.overflows.iter_mut().for_each(|overflows| **overflows = true);
+                continue;
+            };
             let (name, shape) = &mut self.shapes.named[at];
             let read = match self.times {
                 Some(times) if times.names.contains(&name.as_str()) => {
@@ -352,35 +400,41 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_, '_> {
             };
             read.inspect_err(|_| self.scan.context.within(name))?;
         }
-        Ok(())
     }
 }
 
 struct KeySeed<'a, 'b> {
     shapes: &'a mut Shapes,
     scan: Scan<'b>,
+    /// Names that there is always room for.
+    times: &'static [&'static str],
+    may_overflow: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
-    type Value = usize;
+    type Value = Option<usize>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for KeySeed<'_, '_> {
-    type Value = usize;
+    type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<usize, E> {
+    fn visit_str<E: Error>(self, key: &str) -> Result<Option<usize>, E> {
         if let Some(at) = self.shapes.index.get(key) {
-            return Ok(*at);
+            return Ok(Some(*at));
         }
-        let Some(left) = self.scan.columns_left.checked_sub(1) else {
+        let left = self.scan.columns_left.checked_sub(1).or(self.times.contains(&key).then_some(0));
+        let Some(left) = left else {
+            if self.may_overflow {
+                return Ok(None);
+            }
             let limit = Reject::too_many_columns(self.scan.limits.max_columns);
             return Err(self.scan.context.fail(Fault::new(limit.code, limit.message, limit.help)));
         };
@@ -388,7 +442,7 @@ impl Visitor<'_> for KeySeed<'_, '_> {
         let at = self.shapes.named.len();
         self.shapes.named.push((key.to_owned(), Shape::default()));
         self.shapes.index.insert(key.to_owned(), at);
-        Ok(at)
+        Ok(Some(at))
     }
 }
 
@@ -473,6 +527,6 @@ impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
         self.scan.deeper()?;
         self.shape.object += 1;
         let shapes = self.shape.fields.get_or_insert_default();
-        ObjectVisitor { shapes, scan: self.scan, times: None }.visit_map(map)
+        ObjectVisitor { shapes, scan: self.scan, times: None, overflows: None }.visit_map(map)
     }
 }

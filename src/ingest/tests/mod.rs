@@ -11,17 +11,17 @@ use bytes::Bytes;
 use super::{Decoded, Format, Limits, Reject, RejectKind};
 use crate::schema::{ColumnSpec, ColumnType, EventTime, TableSpec, TimeUnit};
 
-const NOW: i64 = 1_769_862_896_000_000;
+pub(crate) const NOW: i64 = 1_769_862_896_000_000;
 
 /// A table whose rows have an event time `ts` and these columns, as in `a long, b string not null`.
-fn table(unit: Option<TimeUnit>, columns: &str) -> TableSpec {
+pub(crate) fn table(unit: Option<TimeUnit>, columns: &str) -> TableSpec {
     let mut specs = vec![ColumnSpec { name: "ts".to_owned(), kind: ColumnType::Timestamp, nullable: false }];
     specs.extend(columns.split("; ").filter(|c| !c.is_empty()).map(parse_column));
     define(specs, EventTime::Column { name: "ts".to_owned(), unit })
 }
 
 /// A table whose rows are timed by receipt.
-fn receipt_table(columns: &str) -> TableSpec {
+pub(crate) fn receipt_table(columns: &str) -> TableSpec {
     let mut specs: Vec<_> = columns.split("; ").map(parse_column).collect();
     specs.push(ColumnSpec { name: "_received_at".to_owned(), kind: ColumnType::Timestamp, nullable: false });
     define(specs, EventTime::Receipt { column: "_received_at".to_owned() })
@@ -47,6 +47,7 @@ fn define(columns: Vec<ColumnSpec>, event_time: EventTime) -> TableSpec {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     };
     spec.validate().unwrap();
     spec
@@ -76,7 +77,7 @@ fn infer_ndjson(unit: Option<TimeUnit>, body: &str) -> Result<TableSpec, Reject>
 }
 
 /// The columns of a table as `name type`, one after another.
-fn columns(spec: &TableSpec) -> String {
+pub(crate) fn columns(spec: &TableSpec) -> String {
     let columns: Vec<_> = spec.columns.iter().map(|c| format!("{} {}", c.name, c.kind)).collect();
     columns.join("; ")
 }

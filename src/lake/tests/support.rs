@@ -60,6 +60,7 @@ pub fn spec() -> TableSpec {
         sort: vec!["host".into()],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }
 

@@ -57,6 +57,11 @@ pub const MAX_TYPE_TEXT: usize = 16_384;
 const MAX_PARSE_DEPTH: usize = 32;
 
 impl ColumnType {
+    /// The type of an overflow column.
+    pub fn overflow() -> Self {
+        Self::Map(Box::new(Self::String))
+    }
+
     /// Whether the other type holds all that this one does, and files that have this one may stay as they are: see
     /// `lake::schema` for what readers follow.
     pub fn widens_to(&self, wider: &Self) -> bool {

@@ -43,5 +43,6 @@ pub(crate) fn every_type() -> TableSpec {
         sort: vec!["s".to_owned()],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     }
 }

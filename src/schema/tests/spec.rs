@@ -27,6 +27,7 @@ fn the_json_form_is_stable() {
         sort: vec![],
         history: vec![],
         bloom: vec![],
+        rules: crate::schema::Rules::default(),
     };
     let json = concat!(
         r#"{"name":"m.cpu","schema_version":3,"columns":[{"name":"ts","type":"timestamp","nullable":false},"#,

@@ -68,7 +68,8 @@ fn samples() -> Vec<Vec<u8>> {
     let array = format!("[{}]", ROWS.replace('\n', ","));
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(ROWS.as_bytes()).expect("should compress");
-    let good = decode(&table(), Format::Ndjson, &ROWS.into(), 0, &Limits::default()).expect("should be decoded");
+    let good =
+        decode(&table(), Format::Ndjson, &ROWS.into(), targets::NOW, &Limits::default()).expect("should be decoded");
     assert_eq!((good.batch.num_rows(), good.rejected.len()), (1, 2), "samples should be of both kinds");
     vec![
         ROWS.into(),

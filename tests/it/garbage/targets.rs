@@ -23,22 +23,25 @@ fn limits() -> Limits {
     Limits { max_decoded_bytes: 1 << 20, max_batch_bytes: 16 << 20, max_rows: 10_000, ..Limits::default() }
 }
 
+/// When the samples are received, microseconds: rows far ahead of it are rejected.
+pub const NOW: i64 = 1_770_000_000_000_000;
+
 /// The table of [`DECLARATION`].
 pub fn table() -> TableSpec {
     let declaration: Declaration = serde_json::from_str(DECLARATION).expect("should be a declaration");
-    declaration.into_spec("t".parse().expect("should be a name")).expect("should be a definition")
+    declaration.into_spec("t".parse().expect("should be a name"), None).expect("should be a definition")
 }
 
 fn rows(format: Format, bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     let spec = table();
-    if let Ok(decoded) = decode(&spec, format, &body, 0, &limits()) {
+    if let Ok(decoded) = decode(&spec, format, &body, NOW, &limits()) {
         check(&spec, decoded);
     }
     for unit in [None, Some(TimeUnit::Ns)] {
         let Ok(spec) = infer("t".parse().expect("should be a name"), format, &body, unit, &limits()) else { continue };
         spec.validate().expect("what rows make should be a table");
-        if let Ok(decoded) = decode(&spec, format, &body, 0, &limits()) {
+        if let Ok(decoded) = decode(&spec, format, &body, NOW, &limits()) {
             check(&spec, decoded);
         }
     }
@@ -53,7 +56,7 @@ fn check(spec: &TableSpec, decoded: Decoded) {
     }
     assert!(decoded.rejected.rows().iter().all(|row| row.reason.row.is_some() && !row.reason.message.is_empty()));
     let all = decoded.batch.num_rows();
-    let Ok(cut) = slices(TableId(Uuid::nil()), spec, decoded) else { return };
+    let Ok(cut) = slices(TableId(Uuid::nil()), spec, decoded, i64::MIN) else { return };
     let read = cut.iter().map(|slice| {
         payload::decode(slice.encoding, &slice.payload, &arrow_schema(spec)).expect("should be read again").num_rows()
     });
@@ -88,7 +91,7 @@ fn zstd(bytes: &[u8]) {
 
 fn declaration(bytes: &[u8]) {
     let Ok(declaration) = serde_json::from_slice::<Declaration>(bytes) else { return };
-    let Ok(spec) = declaration.into_spec("t".parse().expect("should be a name")) else { return };
+    let Ok(spec) = declaration.into_spec("t".parse().expect("should be a name"), None) else { return };
     let text = serde_json::to_vec(&spec).expect("should be written");
     assert_eq!(serde_json::from_slice::<TableSpec>(&text).expect("should be read again"), spec);
 }

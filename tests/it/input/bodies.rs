@@ -45,7 +45,6 @@ async fn json_that_is_wrong_is_refused_with_row_and_reason() {
         ("a key twice, known", "good", JSON, with("\"id\":1,\"id\":2"), &[400, 422], &["row 1", "twice", "id"]),
         ("keys that differ in case", "bad", JSON, with("\"a\":1,\"A\":2"), &[422], &["case"]),
         ("an empty key", "bad", JSON, with("\"\":1"), &[422], &["name"]),
-        ("10,000 columns", "bad", JSON, wide(10_000), &[422], &["1000", "map<string"]),
         ("10,633 keys for a known table", "good", JSON, wide(10_633), &[422], &["no such column"]),
         ("deep lists", "bad", JSON, format!("{{\"a\":{deep_lists}}}"), &[400, 422], &["row 1"]),
         ("deep lists for a known column", "good", JSON, with(&format!("\"id\":{deep_lists}")), &[400, 422], &["row 1"]),
@@ -75,9 +74,9 @@ async fn json_that_is_wrong_is_refused_with_row_and_reason() {
         Case { what, reply, status, says }.check();
     }
     let nanoseconds = format!("{{\"ts\":{}}}", 1_700_000_000_335_226_412_u64);
-    let path = "/v1/tables/bad/rows?time_unit=ns";
+    let path = "/v1/tables/bad/rows?time_unit=ms";
     let reply = victim.server.send(path, &[("content-type", JSON)], nanoseconds).await;
-    Case { what: "nanoseconds", reply, status: &[422], says: &["microsecond"] }.check();
+    Case { what: "nanoseconds for milliseconds", reply, status: &[422], says: &["unit"] }.check();
     for (what, body) in
         [("a byte that is no UTF-8", b"{\"a\":\"\xff\xfe\"}".to_vec()), ("half a character", b"{\"a\":\"\xc3".to_vec())]
     {
@@ -265,6 +264,7 @@ async fn arrow_streams_that_are_wrong_are_refused() {
         assert!((200..500).contains(&reply.status), "byte {at}: {}: {}", reply.status, reply.text());
     }
     let known = victim.server.sql("show tables").await;
-    let known: Vec<&str> = known.iter().filter_map(|row| row["table"].as_str()).collect();
+    let known = known.iter().filter_map(|row| row["table"].as_str()).filter(|table| *table != "dead_letters");
+    let known: Vec<&str> = known.collect();
     victim.check(&known).await;
 }

@@ -50,6 +50,14 @@ impl Victim {
     async fn start(settings: &[(&str, &str)]) -> Self {
         let dir = kit::directory();
         let server = Launch::on(dir.path()).set_all(&NO_FLUSH).set_all(settings).start().await;
+        // Declared, so that no row changes it.
+        let columns = json!([
+            { "name": "ts", "type": "timestamp", "nullable": false },
+            { "name": "id", "type": "long" },
+            { "name": "tags", "type": "struct<a:string>" },
+            { "name": "x", "type": "double" },
+        ]);
+        assert_eq!(server.declare("good", &json!({ "columns": columns })).await.status, 201);
         server.append("good", [json!({ "ts": "2026-01-01T00:00:00Z", "id": 1, "tags": { "a": "b" }, "x": 0.5 })]).await;
         assert_eq!(server.count("good").await, 1);
         let memory = resident(&server.status().await);
@@ -60,7 +68,9 @@ impl Victim {
     async fn check(mut self, tables: &[&str]) {
         assert!(self.server.process.exited().is_none(), "the server is gone:\n{}", self.server.process.log());
         let found: Vec<Value> = self.server.sql("show tables").await;
-        let found: Vec<&str> = found.iter().filter_map(|row| row["table"].as_str()).collect();
+        // Rows that a table could not hold are kept; that table is the server's own.
+        let found = found.iter().filter_map(|row| row["table"].as_str()).filter(|table| *table != "dead_letters");
+        let found: Vec<&str> = found.collect();
         assert_eq!(found, tables, "refused posts should leave no tables behind");
         assert_eq!(self.server.count("good").await, 1, "refused posts should leave no rows behind");
         self.server.append("good", [json!({ "ts": "2026-01-01T00:00:01Z", "id": 2, "x": 1.5 })]).await;

@@ -99,7 +99,7 @@ fn stream_of(columns: Vec<(&str, ArrayRef)>) -> Bytes {
 fn table_of(kind: &str) -> TableSpec {
     let body = format!(r#"{{"columns":[{{"name":"v","type":"{kind}"}}]}}"#);
     let declaration: Declaration = serde_json::from_str(&body).expect("should be a declaration");
-    declaration.into_spec("t".parse().expect("a name")).expect("should be a definition")
+    declaration.into_spec("t".parse().expect("a name"), None).expect("should be a definition")
 }
 
 #[test]
