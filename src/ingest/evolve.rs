@@ -4,6 +4,7 @@
 //!   post: the rule by which a first post makes a table (`infer`). Rows with other values are rejected.
 //! - `int` becomes `long`, and `float` `double`, where a value asks for it: those are what readers follow in the files that are there
 //!   (`lake::schema`). No other type changes; such a row is rejected, and a column of another name is the remedy.
+//! - A time with nanoseconds gets the column that takes them ([`remainder`]).
 //! - The overflow column is added once something can only go there.
 //!
 //! Rows of older versions stay as they are, in the buckets that are open: both versions are read as the newest one, so that senders of two
@@ -34,7 +35,10 @@ pub(super) fn next(
         return None;
     }
     let mut wanted = spec.clone();
-    rejected.rows().iter().for_each(|row| widen(&mut wanted, row));
+    for row in rejected.rows() {
+        widen(&mut wanted, row);
+        make_room(&mut wanted, row);
+    }
     add(&mut wanted, spec, format, body, rejected, limits);
     match spec.change_to(&wanted) {
         Change::Next(next) => Some(*next),
@@ -54,6 +58,16 @@ fn widen(spec: &mut TableSpec, row: &RejectedRow) {
         ColumnType::Int if number::integer::<i64>(value).is_ok() => column.kind = ColumnType::Long,
         ColumnType::Float if number::double(value).is_ok() => column.kind = ColumnType::Double,
         _ => {}
+    }
+}
+
+/// Adds the column for the nanoseconds of a time. (A struct cannot get a field later.)
+fn make_room(spec: &mut TableSpec, row: &RejectedRow) {
+    let Some(time) = row.reason.column.as_deref().filter(|_| row.reason.code == "timestamp_precision") else { return };
+    let is_time = spec.columns.iter().any(|column| column.name == time && column.kind == ColumnType::Timestamp);
+    let name = remainder::name_of(time);
+    if is_time && spec.has_room_for_name(&name) {
+        spec.columns.push(ColumnSpec { name, kind: ColumnType::Int, nullable: true });
     }
 }
 

@@ -205,7 +205,7 @@ impl Fault {
 
     pub fn below_nanosecond(value: &str) -> Self {
         Self::new(
-            "timestamp_precision",
+            "below_nanosecond",
             format!("{} has digits below a nanosecond", excerpt(value)),
             "round to nanoseconds before sending, or send the time as text in a string column as well",
         )

@@ -156,3 +156,22 @@ fn a_table_is_made_of_more_keys_than_it_may_have_columns() {
         assert_eq!(own + overflow(&decoded, 0).len(), 10_633);
     }
 }
+
+/// Also of one that is no event time; but not of a field, and not where the name is taken.
+#[test]
+fn a_time_with_nanoseconds_gets_the_column_that_takes_them() {
+    let spec = evolving("at timestamp; o struct<t:timestamp>");
+    let row = |column: &str, value: &str| Bytes::from(format!("{{\"ts\":1,\"{column}\":{value}}}"));
+    let time = "\"2026-01-31T12:34:56.000000789Z\"";
+    let next = step(&spec, Format::Ndjson, &row("at", time), &Limits::default()).unwrap();
+    assert_eq!(columns(&next), "ts timestamp; at timestamp; o struct<t:timestamp>; at_ns int");
+    let decoded = read(&next, Format::Ndjson, &row("at", time), &Limits::default());
+    assert_eq!(decoded.batch.column(3).as_primitive::<Int32Type>().value(0), 789);
+    assert_eq!(step(&spec, Format::Ndjson, &row("o", &format!("{{\"t\":{time}}}")), &Limits::default()), None);
+    let taken = evolving("at timestamp; AT_NS string");
+    assert_eq!(step(&taken, Format::Ndjson, &row("at", time), &Limits::default()), None);
+    assert_eq!(
+        step(&spec, Format::Ndjson, &row("at", "\"2026-01-31T12:34:56.0000007891Z\""), &Limits::default()),
+        None
+    );
+}

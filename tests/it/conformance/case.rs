@@ -77,7 +77,7 @@ fn parse(line: usize, text: &'static str) -> Result<Case, String> {
     let (columns, settings) = read_columns(before)?;
     let columns = if settings.iter().any(|(key, _)| *key == "none") { None } else { Some(columns) };
     let rows: Vec<&str> = rows.split(" ;; ").map(str::trim).collect();
-    let expected = read_expected(expected, &rows, columns.as_deref().or(after.as_deref()).unwrap_or_default())?;
+    let expected = read_expected(expected, &rows, after.as_deref().or(columns.as_deref()).unwrap_or_default())?;
     Ok(Case { line, name, protocols, arrow, columns, settings, after, rows, expected })
 }
 

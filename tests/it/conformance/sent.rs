@@ -124,6 +124,9 @@ async fn declare(server: &Server, run: &Run, columns: &[Column]) -> Result<(), S
     let mut definition = json!({ "columns": [{ "name": "n", "type": "long" }] });
     let list = definition["columns"].as_array_mut().expect("should be a list");
     list.extend(columns.iter().map(|c| json!({ "name": c.name, "type": c.kind, "nullable": c.nullable })));
+    // What a type takes is one question, and whether the table may get another another one.
+    let evolves = run.case.settings.iter().any(|(key, _)| *key == "evolve");
+    definition["rules"] = json!({ "schema": if evolves { "evolve" } else { "strict" } });
     if let Some((_, unit)) = run.case.settings.iter().find(|(key, _)| *key == "unit") {
         definition["event_time_unit"] = json!(unit);
     }
