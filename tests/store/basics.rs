@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_store::fs::{FileSystem, MemoryFileSystem, RealFileSystem};
 use penstock_store::{AppendError, Commit, OpenError, Options, Store};
 
-use crate::kit::{bucket, define, open, options, payloads, slice, table};
+use crate::kit::{append, bucket, define, open, options, payloads, seal, slice, table};
 
 fn memory() -> Arc<dyn FileSystem> {
     Arc::new(MemoryFileSystem::new())
@@ -70,6 +70,22 @@ fn a_seal_fixes_membership_and_a_commit_frees_the_log() {
         .expect("should queue")
         .wait_blocking()
         .expect("should be durable");
+}
+
+#[test]
+fn after_an_orderly_end_a_start_reads_no_log_though_a_commit_was_waiting_for_company() {
+    let fs = memory();
+    let store = open(&fs);
+    define(&store, table(1));
+    append(&store, "x");
+    let sealed = seal(&store).expect("should seal");
+    let (incarnation, sequence) = (sealed.seal.incarnation, sealed.seal.sequence);
+    let waiting = store.commit(Commit { table: table(1), incarnation, sequence, version: 1 });
+    store.close().expect("should close");
+    waiting.wait_blocking().expect("should be durable");
+    drop(store);
+    let store = open(&fs);
+    assert_eq!((store.recovery().bytes, payloads(&store, table(1)).len()), (0, 0));
 }
 
 #[test]
