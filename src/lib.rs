@@ -28,8 +28,7 @@
 //! | [`telemetry`] | logging; the metrics' names and text | nothing |
 //! | [`failpoint`] | where tests have the process killed; nothing in a release build | nothing |
 //!
-//! Absent so far: OTLP, other SQL protocols,
-//! tokens and TLS.
+//! Absent so far: OTLP, other SQL protocols, tokens and TLS.
 
 pub mod admission;
 pub mod catalog;

@@ -178,6 +178,43 @@ async fn a_post_that_is_cut_short_between_its_letters_and_its_rows_loses_neither
     server.stop().await;
 }
 
+/// With a key it is known whose letters they are: sent again, the post leaves them once, wherever the tables lie.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_post_with_a_key_leaves_its_letters_once_however_often_it_is_sent() {
+    for shards in ["1", "2"] {
+        let dir = kit::directory();
+        let launch = Launch::on(dir.path()).set_all(&NO_FLUSH).set("store.shards", shards);
+        let server = launch.start().await;
+        server.declare(TABLE, &definition(&[("id", "long")])).await;
+        server.stop().await;
+        let (path, headers) =
+            (format!("/v1/tables/{TABLE}/rows"), [("content-type", NDJSON), ("idempotency-key", "a")]);
+        let mut server = launch.clone().env("PENSTOCK_FAILPOINT", "ingest::letters::durable").start().await;
+        let request =
+            headers.iter().fold(server.http().post(server.at(&path)), |r, (name, value)| r.header(*name, *value));
+        assert!(Reply::try_of(request.body(rows(0))).await.is_err(), "it dies between letters and rows");
+        assert_eq!(server.process.ended().await.signal(), Some(Signal::KILL.as_raw()));
+        drop(server);
+        let mut receipts = Vec::new();
+        for _ in 0..2 {
+            let server = launch.start().await;
+            for _ in 0..2 {
+                let reply = server.send(&path, &headers, rows(0)).await.ok();
+                assert_eq!((&reply["rows"], &reply["rejected"]), (&json!(5), &json!(5)), "{reply}");
+                receipts.push(reply["receipt"].clone());
+            }
+            assert_eq!(
+                (ids(&server).await, listed(&server, "").await.len()),
+                (vec![0, 2, 4, 6, 8], 5),
+                "{shards} shards"
+            );
+            server.stop().await;
+        }
+        receipts.dedup();
+        assert_eq!(receipts.len(), 1, "{receipts:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_of_nothing_but_bad_rows_is_told_to_wait() {
     let dir = kit::directory();

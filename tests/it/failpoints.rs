@@ -48,8 +48,13 @@ const FIRST: [Place; 3] = [
     Place { name: "lake::place::after:2", table: false, version: Some(1), files: true },
 ];
 
+/// Rows of each post of the generation: more than are packed, which would make one batch of all posts.
+const POST: usize = 40;
+/// Behind the ids of three of them.
+const END: i64 = 10 + 3 * POST as i64;
+
 fn rows(ids: std::ops::Range<i64>) -> impl Iterator<Item = Value> {
-    ids.map(|id| json!({ "ts": format!("2026-04-01T10:{:02}:00Z", id % 60), "id": id }))
+    ids.map(|id| json!({ "ts": format!("2026-04-01T10:{:02}:{:02}Z", id / 60, id % 60), "id": id }))
 }
 
 async fn dies_at(place: Place) {
@@ -68,8 +73,8 @@ async fn dies_at(place: Place) {
         before = kit::objects_in(&table).keys().filter(|path| path.ends_with(".parquet")).count();
     }
     let mut server = launch.clone().env("PENSTOCK_FAILPOINT", place.name).start().await;
-    for first in (10..40).step_by(10) {
-        server.append("t", rows(first..first + 10)).await;
+    for first in (10..END).step_by(POST) {
+        server.append("t", rows(first..first + POST as i64)).await;
     }
     let request = server.http().post(server.at("/v1/flush")).header("content-type", JSON);
     let answer = Reply::try_of(request.body(json!({ "timeout": "30s" }).to_string())).await;
@@ -84,12 +89,12 @@ async fn dies_at(place: Place) {
 
     let first = if place.table { 0 } else { 10 };
     let server = launch.start().await;
-    let count = u64::try_from(40 - first).expect("should fit");
+    let count = u64::try_from(END - first).expect("should fit");
     assert_eq!(server.count("t").await, count, "{place:?}");
     server.flush().await;
     assert_eq!(server.count("t").await, count, "{place:?} after the flush");
     // One more: what was in doubt must not come back with it either.
-    server.append("t", rows(40..50)).await;
+    server.append("t", rows(END..END + 10)).await;
     server.flush().await;
     let shown = server.table("t").await;
     kit::until("the sweep to be through", async || (server.status().await["flush"]["open_uploads"] == 0).then_some(()))
@@ -100,7 +105,7 @@ async fn dies_at(place: Place) {
     let log = replay("t", &objects);
     let mut ids = log.longs("t", &objects, "id");
     ids.sort_unstable();
-    assert_eq!(ids, (first..50).collect::<Vec<_>>(), "{place:?}");
+    assert_eq!(ids, (first..END + 10).collect::<Vec<_>>(), "{place:?}");
     let location = shown["location"].as_str().expect("should be a URL");
     assert_eq!(delta::read(location).await.expect("should be a table").rows(), ids.len() as u64);
     let orphans = log.orphans(&objects);
