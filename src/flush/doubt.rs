@@ -5,8 +5,9 @@
 //! sequence or a start that the copy knows nothing of. To seal and commit them once more would double them. So: the table must
 //! hold nothing of this node beyond what this directory remembers of its own seals.
 //!
-//! One case stays open: the original was started again before it committed, and the directory has forgotten older starts
-//! ([`SealHistory::complete`]): then an id that it does not know may be one that it forgot.
+//! A table remembers its newest starts only ([`SealHistory::complete`]). An older one that Delta has all of is told from one of the
+//! original by the directory's own list of starts, which has thousands of them. One case stays open: where that list was begun late, by
+//! a build that had none, an id that it does not know may be one that it forgot.
 
 use penstock_store::{Incarnation, NodeId, SealHistory};
 use serde::{Deserialize, Serialize};
@@ -38,20 +39,32 @@ impl Doubt {
     /// The start, if the id is one that we made.
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
-        let (_, digits) = self.app.rsplit_once('/')?;
-        u64::from_str_radix(digits, 16).ok().map(Incarnation)
+        start_of(&self.app)
     }
 }
 
-/// The application ids of the node that stand higher in the table than was sealed here.
+fn start_of(app: &str) -> Option<Incarnation> {
+    let (_, digits) = app.rsplit_once('/')?;
+    u64::from_str_radix(digits, 16).ok().map(Incarnation)
+}
+
+/// The application ids of the node that stand higher in the table than was sealed here. `has_started` says whether a start was one of
+/// this directory; none if it cannot tell.
 #[must_use]
-pub fn doubts(node: NodeId, standings: &[(String, u64)], history: &SealHistory) -> Vec<Doubt> {
+pub fn doubts(
+    node: NodeId,
+    standings: &[(String, u64)],
+    history: &SealHistory,
+    has_started: impl Fn(Incarnation) -> Option<bool>,
+) -> Vec<Doubt> {
     let above = standings.iter().filter_map(|(app, committed)| {
         let known = history.starts.iter().find(|(incarnation, _)| app_id(node, *incarnation) == *app);
         let sealed = match known {
             Some((_, progress)) => progress.sealed,
             None if history.complete => 0,
-            None => return None,
+            // Forgotten here only once Delta had all that it had sealed.
+            None if start_of(app).and_then(&has_started) != Some(false) => return None,
+            None => 0,
         };
         (*committed > sealed).then(|| Doubt { app: app.clone(), committed: *committed, sealed })
     });

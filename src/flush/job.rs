@@ -112,7 +112,7 @@ pub async fn resolve(
     let standings = lake_table.standings(node).await;
     // MUST AFTER the table was read: what is sealed and committed in between is then known here.
     let history = context.store.seal_history(table);
-    let doubts = doubt::doubts(node, &standings, &history);
+    let doubts = doubt::doubts(node, &standings, &history, |start| context.store.has_started(start));
     let Some(first) = doubts.first() else { return Ok(holdings) };
     let Some(decision) = decision else {
         let location = lake_table.location().to_string();

@@ -163,6 +163,16 @@ impl Manifest {
         self.history.drain(..forgotten.count());
     }
 
+    /// Whether an incarnation that wrote something is a start of this data directory; none if it may be one that is forgotten.
+    pub fn has_started(&self, incarnation: Incarnation) -> Option<bool> {
+        if self.history.iter().any(|start| start.incarnation == incarnation) {
+            return Some(true);
+        }
+        // From the first byte of the log on, all that wrote are there.
+        let is_whole = self.history.first().is_some_and(|start| start.firsts.iter().all(|first| *first == Lsn(0)));
+        is_whole.then_some(false)
+    }
+
     /// The start that wrote a table's record at an LSN, and the shard that it was on then; none if that start is not remembered.
     pub fn origin(&self, table: TableId, lsn: Lsn) -> Option<(Incarnation, u32)> {
         self.history.iter().rev().find_map(|start| {

@@ -223,6 +223,11 @@ impl Store {
         self.manifest.incarnation
     }
 
+    /// Whether an incarnation that wrote something is a start of this data directory; none if it may be one that is forgotten.
+    pub fn has_started(&self, incarnation: Incarnation) -> Option<bool> {
+        self.manifest.has_started(incarnation)
+    }
+
     /// The start that wrote a table's record at an LSN, and the shard that it was on then. None if that start is not remembered.
     pub fn origin(&self, table: TableId, lsn: Lsn) -> Option<(Incarnation, u32)> {
         self.manifest.origin(table, lsn)

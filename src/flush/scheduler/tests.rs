@@ -1,9 +1,11 @@
 //! The scheduler driven by hand, event by event.
 
 use super::*;
+use crate::flush::Options;
 use crate::flush::kit::{Kit, on_demand};
-use crate::flush::{Decision, Options};
 use crate::lake::{self, Lake};
+
+mod copies;
 
 fn scheduler(kit: &Kit, options: Options) -> (Scheduler, mpsc::UnboundedReceiver<Flushed>) {
     relieved(kit, options, 0)
@@ -387,73 +389,6 @@ async fn a_table_that_is_dropped_under_our_feet_gets_all_that_was_not_released()
             let path = file.path().into_owned();
             object_store::ObjectStoreExt::head(&*store, &path.into()).await.expect("the file should be there");
         }
-    }
-}
-
-/// A data directory and a copy of it, taken while the original had five rows in a table that it sealed and committed later. In the
-/// other table it had none.
-async fn copied() -> (Kit, Kit, [TableId; 2]) {
-    let kit = Kit::new();
-    let tables = [kit.table("cpu").await, kit.table("disk").await];
-    for table in tables {
-        kit.append(table, 0, 0..5).await;
-        kit.seal(table).await;
-    }
-    kit.append(tables[0], 1, 5..10).await;
-    let copy = kit.with_data(kit.fs.snapshot().crash_process());
-    kit.seal(tables[0]).await;
-    let (mut scheduler, _heard) = scheduler(&kit, on_demand());
-    scheduler.look(false);
-    scheduler.settle().await;
-    for table in tables {
-        copy.append(table, 1, 10..12).await;
-    }
-    (kit, copy, tables)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_copied_directory_neither_doubles_nor_loses_what_it_is_in_doubt_about() {
-    let (kit, copy, [table, other]) = copied().await;
-    let (flusher, _heard) = copy.flusher(on_demand());
-    flusher.flush(&[other], Duration::from_secs(30)).await.expect("no doubt about this one");
-    assert_eq!((kit.numbers(other).await.len(), copy.unflushed_rows(other)), (7, 0));
-    let error = flusher.flush(&[table], Duration::from_millis(500)).await.expect_err("should be refused").to_string();
-    assert!(error.contains("restored or cloned") && error.contains("stands at 2 there, and at 1 here"), "{error}");
-    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 12), "nothing goes in, nothing goes");
-    flusher.stop().await;
-    drop(flusher);
-
-    // However often it is started.
-    let mut copy = copy;
-    for _ in 0..6 {
-        copy = copy.restart();
-        copy.append(table, 1, 12..13).await;
-        let (flusher, _heard) = copy.flusher(on_demand());
-        flusher.flush(&[table], Duration::from_millis(300)).await.expect_err("should be refused");
-        flusher.stop().await;
-    }
-    assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (10, 18));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_doubt_is_kept_or_dropped_as_somebody_decides() {
-    for (decision, in_table) in [(Decision::Keep, 10 + 5 + 2), (Decision::Drop, 10)] {
-        let (kit, copy, [table, other]) = copied().await;
-        let (flusher, _heard) = copy.flusher(on_demand());
-        let decided = flusher.flush_deciding(&[table, other], Duration::from_secs(30), Some(decision)).await;
-        decided.expect("should be done");
-        assert_eq!((kit.numbers(table).await.len(), copy.unflushed_rows(table)), (in_table, 0), "{decision:?}");
-        assert_eq!(kit.numbers(other).await.len(), 7, "{decision:?} is not about a table that is in no doubt");
-        flusher.stop().await;
-        drop(flusher);
-
-        let copy = copy.restart();
-        assert_eq!(copy.unflushed_rows(table), 0);
-        copy.append(table, 2, 100..101).await;
-        let (flusher, _heard) = copy.flusher(on_demand());
-        flusher.flush(&[table], Duration::from_secs(30)).await.expect("should be in doubt no longer");
-        assert_eq!(kit.numbers(table).await.len(), in_table + 1);
-        flusher.stop().await;
     }
 }
 

@@ -178,6 +178,19 @@ fn empty() -> Manifest {
 }
 
 #[test]
+fn a_start_of_another_directory_is_told_from_one_that_is_forgotten() {
+    let mut manifest = empty();
+    let asked = |manifest: &Manifest, incarnation| manifest.has_started(Incarnation(incarnation));
+    assert_eq!(asked(&manifest, 1), None);
+    begun(&mut manifest, 1, &[0, 0]);
+    begun(&mut manifest, 2, &[0, 0]);
+    begun(&mut manifest, 3, &[0, 80]);
+    assert_eq!([1, 2, 3, 4].map(|i| asked(&manifest, i)), [Some(false), Some(true), Some(true), Some(false)]);
+    manifest.history.remove(0);
+    assert_eq!([2, 3].map(|i| asked(&manifest, i)), [None, Some(true)]);
+}
+
+#[test]
 fn a_record_is_that_of_the_start_that_wrote_it_on_the_shard_of_that_time() {
     let mut manifest = empty();
     let table = |n| TableId(Uuid::from_u128(n));
