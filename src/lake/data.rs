@@ -7,6 +7,15 @@
 //! Encoding runs on the polling task, so callers have a runtime of their own for it; the uploads may be given to another one.
 //! File names are delta-rs': they carry a random id, are unique to one call, and cannot be guessed. What a failed call leaves
 //! behind is never referred to; who announced it knows its name.
+//!
+//! Compression and row groups by measurement (`cargo bench --bench flush -- codecs`; 196,000 sorted log rows with a map of attributes, two
+//! million sorted metric rows; bytes and microseconds of processor time a row):
+//!
+//! | | logs, 131,072 rows a group | logs, 1,048,576 | metrics, 131,072 | metrics, 1,048,576 |
+//! |---|---|---|---|---|
+//! | zstd 1 | 43.4, 1.48 | **41.6, 1.28** | 6.8, 0.18 | **4.7, 0.11** |
+//! | zstd 3 | 43.1, 1.58 | 41.9, 1.43 | 6.7, 0.20 | 4.6, 0.15 |
+//! | snappy | 64.2, 1.28 | 62.9, 1.33 | 9.6, 0.20 | 7.5, 0.13 |
 
 use std::fmt;
 use std::num::NonZeroU64;
