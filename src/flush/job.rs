@@ -149,7 +149,7 @@ pub async fn upload(context: &Context, sealed: &Sealed, room: &mut Room) -> Resu
     let spec = written_as(&table.spec, &slices);
     let schema = arrow_schema(&spec);
     // A payload that had to be copied goes as soon as it is decoded.
-    let batches = Batches::new(spec.clone(), schema, slices);
+    let batches = Batches::new(Arc::new(spec.clone()), schema, slices);
     let batches: Vec<RecordBatch> =
         batches.collect::<Result<_, _>>().map_err(|e| Error::Payload { lsn: e.lsn, source: e.source })?;
     let sorted = encode::sorted(&spec, batches, generation.bucket)?;

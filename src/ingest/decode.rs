@@ -62,12 +62,8 @@ pub fn decode_in(
     limits: &Limits,
     room: Arc<dyn Room>,
 ) -> Result<Decoded, Reject> {
-    if body.len() > limits.decoded_bytes() {
-        return Err(Reject::body_too_large(limits.decoded_bytes()));
-    }
-    let mut rejected = Rejected::default();
-    let batch = rows(spec, format, body, now_micros, limits, &mut rejected, room)?;
-    Ok(timed(spec, batch, rejected))
+    let (rejected, decoded) = decode_telling(spec, format, body, now_micros, limits, room);
+    decoded.map(|decoded| Decoded { rejected, ..decoded })
 }
 
 /// As [`decode`], and leaves the rejected rows also where there were too many of them.

@@ -97,7 +97,7 @@ impl PartitionStream for Share {
                 let unreadable = move |Unreadable { lsn, source }| {
                     DataFusionError::External(Box::new(UnreadableRows { table: table.clone(), lsn, source }))
                 };
-                let batches = Batches::new((*spec).clone(), plain, slices)
+                let batches = Batches::new(Arc::clone(&spec), plain, slices)
                     .map(move |batch| Ok(with_partition(&spec, &batch.map_err(&unreadable)?, bucket)));
                 futures::stream::iter(batches.chain(failed))
             });

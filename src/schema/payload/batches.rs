@@ -2,6 +2,7 @@
 //! gets many small posts would be a batch of its own.
 
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -28,14 +29,14 @@ pub struct Unreadable {
 /// The rows of slices, as rows of a definition that knows the versions of all of them.
 #[derive(Debug)]
 pub struct Batches<I: Iterator<Item = Slice>> {
-    spec: TableSpec,
+    spec: Arc<TableSpec>,
     schema: SchemaRef,
     slices: Peekable<I>,
 }
 
 impl<I: Iterator<Item = Slice>> Batches<I> {
     /// `schema` is the Arrow schema of `spec`.
-    pub fn new(spec: TableSpec, schema: SchemaRef, slices: impl IntoIterator<IntoIter = I>) -> Self {
+    pub fn new(spec: Arc<TableSpec>, schema: SchemaRef, slices: impl IntoIterator<IntoIter = I>) -> Self {
         Self { spec, schema, slices: slices.into_iter().peekable() }
     }
 

@@ -143,13 +143,13 @@ fn slices_of_all_versions_and_encodings_make_the_rows_of_the_newest() {
     ];
     let schema = arrow_schema(&second);
     let batches: Vec<RecordBatch> =
-        Batches::new((*second).clone(), Arc::clone(&schema), slices).collect::<Result<_, _>>().unwrap();
+        Batches::new(Arc::new((*second).clone()), Arc::clone(&schema), slices).collect::<Result<_, _>>().unwrap();
     assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 1, 1, 3]);
     let all = concat_batches(&schema, &batches).unwrap();
     let late = all.column_by_name("late").unwrap().as_any().downcast_ref::<StringArray>().unwrap().clone();
     assert_eq!(late, StringArray::from(vec![None, None, Some("x"), Some("x"), Some("x"), Some("x"), Some("x")]));
     let bad = vec![slice(ENCODING_PACKED, 2, packed(&new)), slice(ENCODING_PACKED, 2, Bytes::from_static(b"\x01"))];
-    let error = Batches::new((*second).clone(), schema, bad).next().unwrap().unwrap_err();
+    let error = Batches::new(Arc::new((*second).clone()), schema, bad).next().unwrap().unwrap_err();
     assert!(matches!(error.source, PayloadError::Unpack(UnpackError::Truncated)), "{error:?}");
 }
 
